@@ -1,0 +1,15 @@
+#pragma once
+// Everything a training program needs. Include <torch/torch.h> (or the parts of it you use) yourself.
+#include "ivme/accelerator.h"
+#include "ivme/collate.h"
+#include "ivme/data_loader.h"
+#include "ivme/error.h"
+#include "ivme/optim.h"
+#include "ivme/precision.h"
+#include "ivme/prepared.h"
+#include "ivme/process.h"
+#include "ivme/progress.h"
+#include "ivme/schedule.h"
+#include "ivme/seed.h"
+#include "ivme/tensors.h"
+#include "ivme/version.h"

@@ -1,0 +1,186 @@
+#include "ivme/accelerator.h"
+
+#include <ATen/ops/div.h>
+#include <torch/nn/module.h>
+
+#include <iostream>
+
+#include "accelerator/recording.h"
+#include "accelerator/state.h"
+#include "gradients/clip.h"
+#include "precision/autocast.h"
+#include "process/collectives.h"
+#include "process/seed_rank.h"
+
+namespace ivme {
+
+using detail::ModelRuntime;
+
+namespace detail {
+
+AcceleratorState::~AcceleratorState() = default;
+
+std::unique_ptr<Autocast> AcceleratorState::autocast() const {
+  if (settings.precision == Precision::no) return nullptr;
+  return std::make_unique<Autocast>(settings.device.type(), at::kBFloat16);
+}
+
+at::Tensor gather(AcceleratorState& state, const at::Tensor& tensor) {
+  if (state.group) return ivme::gather(*state.group, tensor);
+  return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+}
+
+at::Tensor gather_for_metrics(AcceleratorState& state, const at::Tensor& tensor) {
+  at::Tensor all = gather(state, tensor);
+  const LoaderCore* loader = state.active->top();
+  if (!loader || !loader->end || loader->real_rows <= 0 || !loader->in_hand || tensor.dim() == 0) return all;
+  auto rows_of_rank = static_cast<int64_t>(loader->in_hand->size());
+  bool row_per_sample = tensor.size(0) == rows_of_rank && all.size(0) > loader->real_rows;
+  return row_per_sample ? all.narrow(0, 0, loader->real_rows) : all;
+}
+
+std::vector<std::string> gather_strings(AcceleratorState& state, const std::vector<std::string>& strings, bool for_metrics) {
+  auto all = state.group ? ivme::gather(*state.group, strings) : strings;
+  const LoaderCore* loader = state.active->top();
+  if (!for_metrics || !loader || !loader->end || loader->real_rows <= 0 || !loader->in_hand) return all;
+  if (strings.size() == loader->in_hand->size() && all.size() > static_cast<size_t>(loader->real_rows))
+    all.resize(loader->real_rows);
+  return all;
+}
+
+at::Tensor reduce(AcceleratorState& state, const at::Tensor& tensor, Reduction reduction) {
+  return state.group ? ivme::reduce(*state.group, tensor, reduction) : tensor.detach().clone();
+}
+
+at::Tensor pad(AcceleratorState& state, const at::Tensor& tensor, int64_t dim, double value, bool first) {
+  return state.group ? ivme::pad(*state.group, tensor, dim, value, first) : tensor;
+}
+
+}  // namespace detail
+
+Accelerator::Accelerator(const AcceleratorOptions& options) : state_(std::make_shared<detail::AcceleratorState>()) {
+  state_->options = options;
+  state_->facts = process_facts();
+  state_->settings = detail::decide(options, state_->facts);
+  const ProcessFacts& facts = state_->facts;
+  set_rank_for_seeds(facts.process_index);
+  if (facts.num_processes > 1)
+    state_->group = Group::join(facts, state_->settings.device.type(), state_->settings.timeout);
+  if (state_->settings.record.empty()) return;
+  static int records = 0;
+  record::RecordOptions record;
+  record.path = state_->settings.record;
+  record.micro = options.record_micro;
+  record.rank = facts.process_index;
+  record.world_size = facts.num_processes;
+  record.name = std::to_string(records++);
+  state_->recording = std::make_unique<Recording>(*state_, record, state_->group ? state_->group->board() : nullptr);
+}
+
+Accelerator::~Accelerator() {
+  // Prepared objects may outlive the accelerator; the record ends with it.
+  state_->recording.reset();
+}
+
+void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
+  if (state_->recording) state_->recording->backward(loss, state_->active->top());
+  for (const auto& optimizer : detail::held(state_->optimizers)) optimizer->gradients_unused = true;
+  int64_t steps = state_->settings.accumulation;
+  at::Tensor share = steps == 1 ? loss : at::div(loss, steps);
+  auto run = [&] { share.backward(options.gradient.value_or(at::Tensor()), options.retain_graph, options.create_graph); };
+  if (state_->group)
+    state_->group->run("the all-reduce of gradients in backward", run);
+  else
+    run();
+}
+
+SyncScope Accelerator::enter_no_sync(std::vector<std::shared_ptr<ModelRuntime>> models) {
+  std::vector<bool> before;
+  for (const auto& model : models) before.push_back(std::exchange(model->skip_sync, true));
+  return SyncScope([models, before] {
+    for (size_t i = 0; i < models.size(); ++i) models[i]->skip_sync = before[i];
+  });
+}
+
+SyncScope Accelerator::enter_accumulate(std::vector<std::shared_ptr<ModelRuntime>> models) {
+  detail::SyncState& sync = state_->sync;
+  const detail::LoaderCore* loader = state_->active->top();
+  if (state_->options.sync_with_dataloader && loader && loader->end) {
+    sync.micro_batches = 0;
+    sync.sync = true;
+  } else {
+    ++sync.micro_batches;
+    sync.sync = sync.micro_batches % state_->settings.accumulation == 0;
+  }
+  ++sync.open_scopes;
+  if (state_->recording) state_->recording->micro_batch_entered();
+  if (models.empty()) models = detail::held(state_->models);
+  auto no_sync = std::make_shared<SyncScope>(sync.sync ? SyncScope(nullptr) : enter_no_sync(std::move(models)));
+  return SyncScope([state = state_, no_sync] {
+    --state->sync.open_scopes;
+    if (state->recording && state->active->top() && state->active->top()->end) state->recording->epoch_ended();
+  });
+}
+
+bool Accelerator::sync_gradients() const { return state_->sync.sync; }
+
+at::Tensor Accelerator::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+  at::Tensor total = gradient_norm(parameters, norm_type);
+  if (!state_->sync.sync) return total;
+  if (state_->recording && norm_type == 2.0) state_->recording->before_clip(parameters, total);
+  scale_to_norm(parameters, total, max_norm);
+  return total;
+}
+
+void Accelerator::clip_value_of(const std::vector<at::Tensor>& parameters, double clip_value) {
+  if (!state_->sync.sync) return;
+  if (state_->recording) state_->recording->before_clip(parameters, gradient_norm(parameters, 2.0));
+  clip_to_value(parameters, clip_value);
+}
+
+SyncScope Accelerator::autocast() {
+  std::shared_ptr<Autocast> scope = state_->autocast();
+  return SyncScope([scope]() mutable { scope.reset(); });
+}
+
+void Accelerator::wait_for_everyone(const std::string& what) {
+  if (state_->group) state_->group->barrier(what);
+}
+
+c10::Device Accelerator::device() const { return state_->settings.device; }
+
+DistributedType Accelerator::distributed_type() const {
+  if (state_->facts.num_processes == 1) return DistributedType::NO;
+  return state_->settings.device.is_cuda() ? DistributedType::MULTI_GPU : DistributedType::MULTI_CPU;
+}
+
+int Accelerator::num_processes() const { return state_->facts.num_processes; }
+int Accelerator::process_index() const { return state_->facts.process_index; }
+int Accelerator::local_process_index() const { return state_->facts.local_process_index; }
+Precision Accelerator::mixed_precision() const { return state_->settings.precision; }
+int64_t Accelerator::gradient_accumulation_steps() const { return state_->settings.accumulation; }
+
+bool Accelerator::optimizer_step_was_skipped() const {
+  for (const auto& optimizer : detail::held(state_->optimizers))
+    if (optimizer->step_was_skipped) return true;
+  return false;
+}
+
+int64_t Accelerator::observed_batch_size() const {
+  auto loaders = detail::held(state_->loaders);
+  if (loaders.empty())
+    throw Error("observed_batch_size was asked for, but no loader is prepared yet. Prepare one first, or pass the loader.");
+  return detail::global_batch_of(*loaders.front()) * state_->settings.accumulation;
+}
+
+void Accelerator::write_line(const std::string& line) { std::cout << line << std::endl; }
+
+void Accelerator::log_final(const std::vector<std::pair<std::string, double>>& metrics) {
+  if (state_->recording) state_->recording->final(metrics);
+}
+
+void Accelerator::count_tokens(int64_t n) {
+  if (state_->recording) state_->recording->count_tokens(n);
+}
+
+}  // namespace ivme

@@ -1,0 +1,31 @@
+#include <ATen/core/grad_mode.h>
+
+#include "accelerator/recording.h"
+#include "accelerator/state.h"
+#include "precision/autocast.h"
+
+namespace ivme::detail {
+
+ForwardScope::ForwardScope(ModelRuntime& runtime) : runtime_(runtime) {
+  AcceleratorState& accelerator = *runtime_.accelerator;
+  if (accelerator.recording) accelerator.recording->begin();
+  if (runtime_.reducer) runtime_.reducer->before_forward(!runtime_.skip_sync);
+  autocast_ = accelerator.autocast();
+}
+
+ForwardScope::~ForwardScope() = default;
+
+void ForwardScope::finish(const std::function<void(const TensorVisitor&)>& visit_outputs) {
+  bool half = autocast_ != nullptr;
+  autocast_.reset();
+  std::vector<at::Tensor*> outputs;
+  auto finish_one = [&](at::Tensor& output) {
+    if (!output.defined()) return;
+    if (half && (output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf)) output = output.to(at::kFloat);
+    outputs.push_back(&output);
+  };
+  if (half || runtime_.reducer) visit_outputs(finish_one);
+  if (runtime_.reducer) runtime_.reducer->after_forward(!runtime_.skip_sync, outputs);
+}
+
+}  // namespace ivme::detail

@@ -1,0 +1,48 @@
+#include "ivme/prepared.h"
+
+#include "accelerator/recording.h"
+#include "accelerator/state.h"
+
+namespace ivme {
+
+void PreparedOptimizer::step() {
+  detail::AcceleratorState& accelerator = *state_->accelerator;
+  if (!accelerator.sync.sync) return;
+  accelerator.early_end.before_step(accelerator, *state_);
+  if (accelerator.recording) accelerator.recording->before_step(*state_);
+  state_->optimizer.step();
+  state_->gradients_unused = false;
+  if (accelerator.recording) accelerator.recording->after_step(*state_);
+  accelerator.early_end.after_step(accelerator, *state_);
+}
+
+void PreparedOptimizer::zero_grad(bool set_to_none) {
+  const detail::SyncState& sync = state_->accelerator->sync;
+  bool accumulating = sync.open_scopes > 0 || !sync.sync;
+  if (accumulating && state_->gradients_unused) return;
+  state_->optimizer.zero_grad(set_to_none);
+  state_->gradients_unused = false;
+}
+
+double PreparedOptimizer::lr(size_t group) const { return state_->optimizer.lr(group); }
+void PreparedOptimizer::set_lr(double lr) { state_->optimizer.set_lr(lr); }
+bool PreparedOptimizer::step_was_skipped() const { return state_->step_was_skipped; }
+optim::Optimizer PreparedOptimizer::unwrap() const { return state_->optimizer; }
+
+void PreparedSchedule::step() {
+  detail::AcceleratorState& accelerator = *state_->accelerator;
+  if (!accelerator.options.step_scheduler_with_optimizer) return state_->schedule.step();
+  if (!accelerator.sync.sync) return;
+  for (const auto& optimizer : detail::held(accelerator.optimizers))
+    if (optimizer->step_was_skipped && (!state_->schedule.optimizer() || state_->schedule.optimizer() == optimizer->optimizer.impl()))
+      return;
+  int steps = accelerator.options.sharing.split_batches ? 1 : accelerator.facts.num_processes;
+  for (int i = 0; i < steps; ++i) state_->schedule.step();
+}
+
+double PreparedSchedule::lr(size_t group) const { return state_->schedule.lr(group); }
+std::vector<double> PreparedSchedule::last_lr() const { return state_->schedule.last_lr(); }
+int64_t PreparedSchedule::last_epoch() const { return state_->schedule.last_epoch(); }
+optim::Schedule PreparedSchedule::unwrap() const { return state_->schedule; }
+
+}  // namespace ivme

@@ -1,0 +1,197 @@
+#include "accelerator/recording.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "accelerator/model_facts.h"
+#include "accelerator/state.h"
+#include "gradients/clip.h"
+#include "ivme/version.h"
+#include "process/seed_rank.h"
+#include "support/hash.h"
+
+extern char** environ;
+
+namespace ivme {
+namespace {
+
+std::vector<at::Tensor> all_parameters(const optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> all;
+  for (size_t group = 0; group < optimizer.num_groups(); ++group) {
+    const auto& some = optimizer.impl()->parameters(group);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+bool same_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!a[i].is_same(b[i])) return false;
+  return true;
+}
+
+double norm_of(const std::vector<at::Tensor>& tensors) {
+  double squares = 0;
+  for (const at::Tensor& tensor : tensors) {
+    double norm = at::linalg_vector_norm(tensor.detach(), 2.0).item<double>();
+    squares += norm * norm;
+  }
+  return std::sqrt(squares);
+}
+
+std::vector<std::string> command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
+// What may change a run's numbers or speed.
+record::Strings relevant_environment() {
+  record::Strings variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::string text = *entry;
+    std::string name = text.substr(0, text.find('='));
+    for (const char* prefix : {"IVME_", "ACCELERATE_", "OMP_", "MKL_", "ATEN_", "ONEDNN_", "CUDA_VISIBLE_DEVICES", "PJRT_DEVICE", "WORLD_SIZE"})
+      if (name.starts_with(prefix)) variables.emplace_back(name, text.substr(name.size() + 1));
+  }
+  std::sort(variables.begin(), variables.end());
+  return variables;
+}
+
+}  // namespace
+
+Recording::Recording(const detail::AcceleratorState& state, record::RecordOptions options, std::shared_ptr<record::Board> board)
+    : state_(state), record_(std::move(options), std::move(board)), every_(state.options.record_every) {}
+
+void Recording::begin() {
+  if (!std::exchange(begun_, true)) start_ = std::chrono::steady_clock::now();
+}
+
+void Recording::model_prepared(const torch::nn::Module& module) {
+  if (init_.empty()) init_ = digest_of_parameters(module);
+  batch_norm_ = batch_norm_ || has_batch_norm(module);
+  dropout_ = dropout_ || has_dropout(module);
+}
+
+void Recording::backward(const at::Tensor& loss, const detail::LoaderCore* loader) {
+  begin();
+  Since& since = pending_;
+  int64_t batch = loader ? loader->delivered : -1;
+  bool same_micro_batch = !since.losses.empty() && since.scope == scopes_entered_ && since.batch == batch;
+  at::Tensor value = loss.detach();
+  if (same_micro_batch)
+    since.losses.back() = since.losses.back() + value;
+  else
+    since.losses.push_back(value.clone());
+  if (loader && loader->in_hand && (since.batch != batch || !same_micro_batch)) {
+    since.samples += static_cast<int64_t>(loader->in_hand->size());
+    for (int64_t index : *loader->in_hand) since.order += index_hash(index);
+    training_loader_ = loader;
+  }
+  since.scope = scopes_entered_;
+  since.batch = batch;
+}
+
+void Recording::count_tokens(int64_t n) { pending_.tokens = pending_.tokens.value_or(0) + n; }
+
+Recording::OfOptimizer& Recording::of(const detail::PreparedOptimizerState& optimizer) {
+  if (optimizers_.size() <= static_cast<size_t>(optimizer.number)) optimizers_.resize(optimizer.number + 1);
+  return optimizers_[optimizer.number];
+}
+
+void Recording::before_clip(const std::vector<at::Tensor>& parameters, const at::Tensor& total) {
+  for (const auto& optimizer : detail::held(state_.optimizers)) {
+    OfOptimizer& mine = of(*optimizer);
+    if (mine.grad_norm.defined()) continue;
+    auto own = all_parameters(optimizer->optimizer);
+    mine.grad_norm = same_tensors(own, parameters) ? total : gradient_norm(own, 2.0);
+  }
+}
+
+void Recording::before_step(detail::PreparedOptimizerState& optimizer) {
+  OfOptimizer& mine = of(optimizer);
+  mine.lr = optimizer.optimizer.lr();
+  auto parameters = all_parameters(optimizer.optimizer);
+  if (!mine.grad_norm.defined()) mine.grad_norm = gradient_norm(parameters, 2.0);
+  if (mine.steps == 0 || (mine.steps + 1) % every_ == 0)
+    for (const at::Tensor& parameter : parameters) mine.before.push_back(parameter.detach().clone());
+}
+
+void Recording::after_step(detail::PreparedOptimizerState& optimizer) {
+  OfOptimizer& mine = of(optimizer);
+  if (!std::exchange(facts_written_, true)) record_.facts(facts(optimizer));
+  // Two optimizers may step on one backward: then both lines tell of it.
+  if (!pending_.losses.empty()) current_ = std::exchange(pending_, {});
+  record::StepEntry entry;
+  entry.optimizer = optimizer.number;
+  entry.step = ++mine.steps;
+  entry.samples = current_.samples;
+  entry.order = current_.order;
+  entry.tokens = current_.tokens;
+  entry.lr = mine.lr;
+  entry.grad_norm = mine.grad_norm.item<double>();
+  for (const at::Tensor& loss : current_.losses) entry.micro_losses.push_back(loss.sum().item<double>());
+  for (double loss : entry.micro_losses) entry.loss += loss / static_cast<double>(entry.micro_losses.size());
+  if (!mine.before.empty()) {
+    auto parameters = all_parameters(optimizer.optimizer);
+    entry.param_norm = norm_of(parameters);
+    for (size_t i = 0; i < parameters.size(); ++i) mine.before[i].sub_(parameters[i].detach());
+    entry.update_norm = norm_of(mine.before);
+  }
+  entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  mine.grad_norm = {};
+  mine.before.clear();
+  record_.step(std::move(entry));
+}
+
+record::Facts Recording::facts(const detail::PreparedOptimizerState& optimizer) const {
+  record::Facts facts;
+  if (auto seed = last_seed()) facts.seed = static_cast<int64_t>(*seed);
+  facts.device = state_.settings.device.is_cuda() ? "cuda" : "cpu";
+  facts.workers = facts.host_processes = state_.facts.num_processes;
+  facts.accumulation = state_.settings.accumulation;
+  facts.precision = name(state_.settings.precision);
+  for (const auto& loader : detail::held(state_.loaders)) {
+    if (loader.get() != training_loader_) continue;
+    facts.sampler = loader->sampler_name();
+    facts.split_batches = loader->shard.split_batches;
+    if (!loader->options.batch_sampler || loader->options.batch_sampler->batch_size()) {
+      facts.per_worker_batch = loader->shard.batch_size;
+      facts.observed_batch = global_batch_size(loader->shard) * facts.accumulation;
+    }
+    if (loader->first_order.defined()) {
+      Sha256 digest;
+      at::Tensor order = loader->first_order.contiguous();
+      digest.add(order.const_data_ptr(), order.nbytes());
+      facts.order = digest.hex16();
+    }
+  }
+  auto description = optimizer.optimizer.description();
+  facts.optimizer = record::OptimizerFacts{description.name, description.values};
+  for (const auto& prepared : detail::held(state_.schedules)) {
+    if (prepared->schedule.optimizer() && prepared->schedule.optimizer() != optimizer.optimizer.impl()) continue;
+    bool with_optimizer = state_.options.step_scheduler_with_optimizer;
+    int64_t per_update = state_.options.sharing.split_batches || !with_optimizer ? 1 : state_.facts.num_processes;
+    auto schedule = prepared->schedule.description();
+    facts.scheduler = record::SchedulerFacts{schedule.name, schedule.total, per_update};
+    break;
+  }
+  if (!init_.empty()) facts.init = init_;
+  facts.batch_norm = batch_norm_;
+  facts.dropout = dropout_;
+  facts.versions = {{"ivme", version()}, {"torch", TORCH_VERSION}};
+  facts.command = command_line();
+  facts.environment = relevant_environment();
+  return facts;
+}
+
+}  // namespace ivme

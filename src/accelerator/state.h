@@ -1,0 +1,89 @@
+#pragma once
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "accelerator/early_end.h"
+#include "data/loader_core.h"
+#include "gradients/bucket_reducer.h"
+#include "ivme/accelerator.h"
+#include "process/group.h"
+
+namespace ivme {
+class Autocast;
+class Recording;
+}  // namespace ivme
+
+namespace ivme::detail {
+
+// The options with every value decided: code, else environment, else default.
+struct Settings {
+  Precision precision = Precision::no;
+  int64_t accumulation = 1;
+  c10::Device device = c10::Device(c10::kCPU);
+  std::chrono::milliseconds timeout{0};
+  std::string record;  // path; empty: no record
+};
+Settings decide(const AcceleratorOptions& options, const ProcessFacts& facts);
+
+// Where the loop stands between two updates.
+struct SyncState {
+  bool sync = true;          // this micro-batch ends in an update
+  int64_t micro_batches = 0; // entered since the counter was last reset
+  int open_scopes = 0;       // accumulate scopes the loop is inside of
+};
+
+struct ModelRuntime {
+  std::shared_ptr<AcceleratorState> accelerator;
+  std::shared_ptr<torch::nn::Module> module;
+  std::unique_ptr<BucketReducer> reducer;  // null: one rank, or nothing to train
+  bool skip_sync = false;                  // inside no_sync, or a micro-batch that only accumulates
+};
+
+struct PreparedOptimizerState {
+  std::shared_ptr<AcceleratorState> accelerator;
+  const void* key = nullptr;
+  optim::Optimizer optimizer;
+  bool gradients_unused = false;  // a backward came after the last step
+  bool step_was_skipped = false;
+  int number = 0;                 // in the order of preparation
+  int64_t steps = 0;              // made so far
+};
+
+struct PreparedScheduleState {
+  std::shared_ptr<AcceleratorState> accelerator;
+  const void* key = nullptr;
+  optim::Schedule schedule;
+};
+
+// What an Accelerator and all it prepared share. The prepared objects keep it alive; it knows them weakly.
+struct AcceleratorState : std::enable_shared_from_this<AcceleratorState> {
+  AcceleratorOptions options;
+  Settings settings;
+  ProcessFacts facts;
+  std::shared_ptr<Group> group;  // null for one rank
+  SyncState sync;
+  std::shared_ptr<ActiveLoaders> active = std::make_shared<ActiveLoaders>();
+  std::vector<std::weak_ptr<ModelRuntime>> models;
+  std::vector<std::weak_ptr<PreparedOptimizerState>> optimizers;
+  std::vector<std::weak_ptr<PreparedScheduleState>> schedules;
+  std::vector<std::weak_ptr<LoaderCore>> loaders;
+  std::unique_ptr<Recording> recording;  // null: off
+  EarlyEnd early_end;
+
+  ~AcceleratorState();
+  std::unique_ptr<Autocast> autocast() const;  // null with Precision::no
+};
+
+// The objects that are still held, in the order of preparation.
+template <class T>
+std::vector<std::shared_ptr<T>> held(const std::vector<std::weak_ptr<T>>& known) {
+  std::vector<std::shared_ptr<T>> alive;
+  for (const auto& one : known)
+    if (auto object = one.lock()) alive.push_back(std::move(object));
+  return alive;
+}
+
+}  // namespace ivme::detail

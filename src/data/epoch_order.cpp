@@ -1,0 +1,89 @@
+#include "data/epoch_order.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/randperm.h>
+
+#include "ivme/error.h"
+#include "process/collectives.h"
+
+namespace ivme::detail {
+namespace {
+
+int64_t draw_int64() { return at::empty({}, at::kLong).random_().item<int64_t>(); }
+
+at::Tensor to_tensor(const std::vector<int64_t>& values) {
+  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong).clone();
+}
+
+std::vector<int64_t> flatten(const std::vector<std::vector<int64_t>>& batches, int64_t batch_size) {
+  std::vector<int64_t> all;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    int64_t size = static_cast<int64_t>(batches[i].size());
+    if (size != batch_size && (i + 1 < batches.size() || size > batch_size))
+      throw Error("A batch sampler says its batches have " + std::to_string(batch_size) + " samples, but batch " +
+                  std::to_string(i) + " has " + std::to_string(size) + ". Leave batch_size() empty for batches of varying size.");
+    all.insert(all.end(), batches[i].begin(), batches[i].end());
+  }
+  return all;
+}
+
+void share_generator_state(LoaderCore& core) {
+  std::lock_guard lock(core.generator->mutex());
+  at::Tensor state = core.generator->get_state();
+  broadcast(*core.group, state);
+  core.generator->set_state(state);
+}
+
+at::Tensor draw_permutation(LoaderCore& core) {
+  auto options = at::TensorOptions(at::kLong);
+  if (core.seed) return at::randperm(core.length, at::detail::createCPUGenerator(*core.seed + core.epoch), options);
+  if (core.generator) return at::randperm(core.length, *core.generator, options);
+  return at::randperm(core.length, at::detail::createCPUGenerator(static_cast<uint64_t>(draw_int64())), options);
+}
+
+}  // namespace
+
+EpochOrder draw_order(LoaderCore& core) {
+  const LoaderOptions& options = core.options;
+  if (core.generator) share_generator_state(core);
+  draw_int64();
+  EpochOrder order;
+  if (options.batch_sampler) {
+    auto batches = options.batch_sampler->batches(core.epoch);
+    if (auto size = options.batch_sampler->batch_size()) {
+      order.indices = to_tensor(flatten(batches, *size));
+    } else {
+      for (const auto& batch : batches) order.length += static_cast<int64_t>(batch.size());
+      order.varying = std::move(batches);
+      return order;
+    }
+  } else if (options.order) {
+    order.indices = to_tensor(options.order(core.epoch));
+  } else if (options.shuffle) {
+    order.indices = draw_permutation(core);
+  }
+  order.length = order.indices.defined() ? order.indices.numel() : core.length;
+  return order;
+}
+
+void close_order(LoaderCore& core, const EpochOrder& order) {
+  if (core.generator) at::randperm(order.length, *core.generator, at::TensorOptions(at::kLong));
+}
+
+ShardOptions shard_options(const LoaderCore& core, int64_t length) {
+  ShardOptions options = core.shard;
+  options.length = length;
+  return options;
+}
+
+int64_t epoch_length(const LoaderCore& core) {
+  if (core.options.order) return static_cast<int64_t>(core.options.order(core.epoch).size());
+  if (!core.options.batch_sampler) return core.length;
+  int64_t length = 0;
+  for (const auto& batch : core.options.batch_sampler->batches(core.epoch)) length += static_cast<int64_t>(batch.size());
+  return length;
+}
+
+}  // namespace ivme::detail

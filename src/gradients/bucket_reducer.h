@@ -1,0 +1,45 @@
+#pragma once
+#include <ATen/core/TensorBody.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ivme/accelerator.h"
+#include "process/group.h"
+
+namespace c10d {
+class Reducer;
+}
+
+namespace ivme {
+
+// The gradients of one model averaged over the ranks while backward runs: c10d::Reducer, driven as PyTorch's
+// DistributedDataParallel drives it, so that bits agree with it. The first update uses one bucket for all parameters;
+// from the second on, buckets follow the order in which gradients became ready.
+class BucketReducer {
+ public:
+  struct Parameter {
+    std::string name;
+    at::Tensor tensor;
+    bool sparse_gradient = false;
+  };
+  // `parameters`: those that need gradients, each tensor once. Checks that all ranks have the same ones and makes
+  // rank 0's values everybody's. Collective.
+  BucketReducer(std::shared_ptr<Group> group, std::vector<Parameter> parameters, std::vector<at::Tensor> buffers,
+                const DataParallelOptions& options);
+  ~BucketReducer();
+
+  // Around each forward. `synchronise`: the backward that follows reduces.
+  void before_forward(bool synchronise);
+  void after_forward(bool synchronise, std::vector<at::Tensor*> outputs);
+
+ private:
+  std::shared_ptr<Group> group_;
+  std::vector<at::Tensor> buffers_;
+  DataParallelOptions options_;
+  std::unique_ptr<c10d::Reducer> reducer_;
+  bool buffers_are_stale_ = true;
+};
+
+}  // namespace ivme

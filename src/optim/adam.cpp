@@ -1,0 +1,131 @@
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+
+#include "ivme/optim.h"
+#include "optim/number.h"
+#include "optim/parameter_groups.h"
+
+namespace ivme::optim {
+namespace {
+
+struct Moments {
+  int64_t steps = 0;
+  at::Tensor mean, square, max_square;  // exp_avg, exp_avg_sq, max_exp_avg_sq; undefined before the first update
+};
+
+enum class Decay { added_to_gradient, decoupled };
+
+template <class Options, Decay decay>
+class AdamImpl : public GroupedOptimizer<Options, Moments> {
+  using Base = GroupedOptimizer<Options, Moments>;
+  static constexpr const char* name = decay == Decay::decoupled ? "AdamW" : "Adam";
+
+ public:
+  template <class Given>
+  explicit AdamImpl(std::vector<Given> groups) : Base(name, std::move(groups)) {
+    for (const auto& group : this->groups_) {
+      const Options& o = group.options;
+      check_option(o.lr >= 0, name, "lr", o.lr, "0 or more");
+      check_option(o.eps >= 0, name, "eps", o.eps, "0 or more");
+      for (size_t i = 0; i < 2; ++i)
+        check_option(o.betas[i] >= 0 && o.betas[i] < 1, name, "betas[" + std::to_string(i) + "]", o.betas[i],
+                     "at least 0 and below 1");
+      check_option(o.weight_decay >= 0, name, "weight_decay", o.weight_decay, "0 or more");
+      for (const at::Tensor& parameter : group.parameters)
+        if (parameter.is_complex())
+          throw Error(std::string(name) + " was given a complex parameter. It updates real numbers. "
+                                          "Pass torch::view_as_real() of it.");
+    }
+  }
+
+  void step() override {
+    // No autograd bookkeeping; the version of a changed parameter is bumped by hand.
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    for (auto& group : this->groups_) {
+      Factors factors(group.options);
+      for (size_t i = 0; i < group.parameters.size(); ++i)
+        update(group.parameters[i], group.options, factors, group.states[i]);
+    }
+  }
+
+  Description description() const override {
+    const Options& o = this->groups_[0].options;
+    return {name,
+            {{"lr", o.lr},
+             {"beta1", o.betas[0]},
+             {"beta2", o.betas[1]},
+             {"eps", o.eps},
+             {"weight_decay", o.weight_decay},
+             {"amsgrad", o.amsgrad},
+             {"maximize", o.maximize}}};
+  }
+
+ private:
+  // The numbers of one step that the parameters of a group share, all computed in double.
+  struct Factors {
+    explicit Factors(const Options& options)
+        : o(options), keep(1 - o.lr * o.weight_decay), beta2(o.betas[1]), eps(o.eps) {}
+
+    // The bias corrections after `count` steps: parameters nearly always agree on it.
+    void correct_for(int64_t count) {
+      if (count == steps) return;
+      steps = count;
+      const double t = static_cast<double>(count);
+      step_size = o.lr / (1 - std::pow(o.betas[0], t));
+      root = Number(std::pow(1 - std::pow(o.betas[1], t), 0.5));
+    }
+
+    const Options& o;
+    Number keep, beta2, eps;
+    int64_t steps = 0;
+    double step_size = 0;
+    Number root;
+  };
+
+  // Python's _single_tensor_adam.
+  static void update(const at::Tensor& parameter, const Options& o, Factors& factors, Moments& state) {
+    at::Tensor gradient = parameter.grad();
+    if (!gradient.defined()) return;
+    if (gradient.is_sparse()) throw_sparse_gradient(name);
+    if (state.steps == 0) {
+      state.mean = at::zeros_like(parameter);
+      state.square = at::zeros_like(parameter);
+      if (o.amsgrad) state.max_square = at::zeros_like(parameter);
+    }
+    factors.correct_for(++state.steps);
+
+    if (o.maximize) gradient = gradient.neg();
+    if (o.weight_decay != 0) {
+      if (decay == Decay::decoupled) {
+        parameter.mul_(factors.keep.of(parameter));
+      } else {
+        gradient = gradient.add(parameter, o.weight_decay);
+      }
+    }
+    state.mean.lerp_(gradient, 1 - o.betas[0]);
+    state.square.mul_(factors.beta2.of(parameter)).addcmul_(gradient, gradient, 1 - o.betas[1]);
+    if (o.amsgrad) at::maximum_out(state.max_square, state.max_square, state.square);
+    at::Tensor denominator = (o.amsgrad ? state.max_square : state.square).sqrt();
+    denominator.div_(factors.root.of(parameter)).add_(factors.eps.of(parameter));
+    parameter.addcdiv_(state.mean, denominator, -factors.step_size);
+    parameter.unsafeGetTensorImpl()->bump_version();
+  }
+};
+
+using CoupledAdam = AdamImpl<AdamOptions, Decay::added_to_gradient>;
+using DecoupledAdam = AdamImpl<AdamWOptions, Decay::decoupled>;
+
+}  // namespace
+
+Adam::Adam(std::vector<AdamGroup> groups) : Optimizer(std::make_shared<CoupledAdam>(std::move(groups))) {}
+Adam::Adam(std::vector<at::Tensor> parameters, AdamOptions options)
+    : Adam(std::vector<AdamGroup>{{std::move(parameters), options}}) {}
+
+AdamW::AdamW(std::vector<AdamWGroup> groups) : Optimizer(std::make_shared<DecoupledAdam>(std::move(groups))) {}
+AdamW::AdamW(std::vector<at::Tensor> parameters, AdamWOptions options)
+    : AdamW(std::vector<AdamWGroup>{{std::move(parameters), options}}) {}
+
+}  // namespace ivme::optim

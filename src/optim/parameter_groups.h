@@ -1,0 +1,59 @@
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ivme/error.h"
+#include "ivme/optim.h"
+
+namespace ivme::optim {
+
+// Throws for what no optimizer can take, and drops a parameter that a group lists twice.
+// `optimizer` is its name, for the message.
+void check_parameters(const std::string& optimizer, std::vector<std::vector<at::Tensor>*> groups);
+
+// Throws "OPTIMIZER was given NAME = VALUE. It must be RANGE." unless `valid`.
+void check_option(bool valid, const std::string& optimizer, const std::string& name, double value,
+                  const std::string& range);
+
+[[noreturn]] void throw_sparse_gradient(const std::string& optimizer);
+
+// Parameters with their options and one State each; what the optimizers here have in common.
+template <class Options, class State>
+class GroupedOptimizer : public OptimizerImpl {
+ public:
+  struct Group {
+    std::vector<at::Tensor> parameters;
+    Options options;
+    std::vector<State> states;  // states[i] belongs to parameters[i]
+  };
+
+  size_t num_groups() const override { return groups_.size(); }
+  const std::vector<at::Tensor>& parameters(size_t i) const override { return group(i).parameters; }
+  double lr(size_t i) const override { return group(i).options.lr; }
+  void set_lr(size_t i, double lr) override { const_cast<Group&>(group(i)).options.lr = lr; }
+
+ protected:
+  template <class Given>
+  GroupedOptimizer(const std::string& name, std::vector<Given> given) {
+    std::vector<std::vector<at::Tensor>*> lists;
+    for (Given& g : given) lists.push_back(&g.parameters);
+    check_parameters(name, lists);
+    for (Given& g : given) {
+      std::vector<State> states(g.parameters.size());
+      groups_.push_back({std::move(g.parameters), g.options, std::move(states)});
+    }
+  }
+
+  std::vector<Group> groups_;
+
+ private:
+  const Group& group(size_t i) const {
+    if (i >= groups_.size())
+      throw Error("Parameter group " + std::to_string(i) + " was asked for. The optimizer has " +
+                  std::to_string(groups_.size()) + ". Groups are counted from 0.");
+    return groups_[i];
+  }
+};
+
+}  // namespace ivme::optim

@@ -1,0 +1,83 @@
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include "ivme/optim.h"
+#include "optim/number.h"
+#include "optim/parameter_groups.h"
+
+namespace ivme::optim {
+namespace {
+
+struct Momentum {
+  at::Tensor buffer;  // undefined before the first update
+};
+
+class SGDImpl : public GroupedOptimizer<SGDOptions, Momentum> {
+ public:
+  explicit SGDImpl(std::vector<SGDGroup> groups) : GroupedOptimizer("SGD", std::move(groups)) {
+    for (const Group& group : groups_) {
+      const SGDOptions& o = group.options;
+      check_option(o.lr >= 0, "SGD", "lr", o.lr, "0 or more");
+      check_option(o.momentum >= 0, "SGD", "momentum", o.momentum, "0 or more");
+      check_option(o.weight_decay >= 0, "SGD", "weight_decay", o.weight_decay, "0 or more");
+      check_option(!o.nesterov || o.momentum > 0, "SGD", "nesterov with momentum", o.momentum, "more than 0");
+      check_option(!o.nesterov || o.dampening == 0, "SGD", "nesterov with dampening", o.dampening, "0");
+    }
+  }
+
+  void step() override {
+    // No autograd bookkeeping; the version of a changed parameter is bumped by hand.
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    for (Group& group : groups_) {
+      const Number momentum(group.options.momentum);
+      for (size_t i = 0; i < group.parameters.size(); ++i)
+        update(group.parameters[i], group.options, momentum, group.states[i].buffer);
+    }
+  }
+
+  Description description() const override {
+    const SGDOptions& o = groups_[0].options;
+    return {"SGD",
+            {{"lr", o.lr},
+             {"momentum", o.momentum},
+             {"dampening", o.dampening},
+             {"weight_decay", o.weight_decay},
+             {"nesterov", o.nesterov},
+             {"maximize", o.maximize}}};
+  }
+
+ private:
+  // Python's _single_tensor_sgd.
+  static void update(const at::Tensor& parameter, const SGDOptions& o, const Number& momentum,
+                     at::Tensor& buffer) {
+    at::Tensor gradient = parameter.grad();
+    if (!gradient.defined()) return;
+    if (gradient.is_sparse()) throw_sparse_gradient("SGD");
+    bool is_own = false;  // a temporary that may be written to or kept
+    if (o.maximize) {
+      gradient = gradient.neg();
+      is_own = true;
+    }
+    if (o.weight_decay != 0) {
+      gradient = gradient.add(parameter, o.weight_decay);
+      is_own = true;
+    }
+    if (o.momentum != 0) {
+      if (buffer.defined()) {
+        buffer.mul_(momentum.of(buffer)).add_(gradient, 1 - o.dampening);
+      } else {
+        buffer = is_own ? gradient : gradient.clone();
+      }
+      gradient = o.nesterov ? gradient.add(buffer, o.momentum) : buffer;
+    }
+    parameter.add_(gradient, -o.lr);
+    parameter.unsafeGetTensorImpl()->bump_version();
+  }
+};
+
+}  // namespace
+
+SGD::SGD(std::vector<SGDGroup> groups) : Optimizer(std::make_shared<SGDImpl>(std::move(groups))) {}
+SGD::SGD(std::vector<at::Tensor> parameters, SGDOptions options)
+    : SGD(std::vector<SGDGroup>{{std::move(parameters), options}}) {}
+
+}  // namespace ivme::optim
