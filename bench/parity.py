@@ -136,10 +136,11 @@ def main():
     for name, flags in chosen:
         try:
             micro, norms, found = compare(arguments.build, name, flags, arguments.timeout)
+            result = f"{len(found)} differ, first {found[0]}" if found else "bit for bit"
         except (RuntimeError, subprocess.TimeoutExpired) as error:
-            micro, norms, found = 0, 0, [str(error)]
+            print(error, file=sys.stderr)
+            micro, norms, found, result = 0, 0, True, "failed, see above"
         unequal += bool(found)
-        result = f"{len(found)} differ, first {found[0]}" if found else "bit for bit"
         print(f"| {name} | {micro} | {norms or ''} | {result} |", flush=True)
     print(f"\n{len(chosen) - unequal} of {len(chosen)} configurations agree bit for bit.")
     return 1 if unequal else 0

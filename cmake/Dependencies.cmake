@@ -14,9 +14,11 @@ endif()
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 find_package(Torch 2.13 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
-find_package(ZLIB REQUIRED)
 find_package(Threads REQUIRED)
 include(cmake/HashLibraries.cmake)
+if(IVME_BUILD_TESTS OR IVME_BUILD_EXAMPLES)
+  find_package(ZLIB REQUIRED)
+endif()
 set(IVME_BASE_LIBRARIES Threads::Threads ivme::md ivme::xxhash)
 
 # A libtorch for CUDA brings NCCL. Its headers lie in wheels beside torch, else in the CUDA toolkit.

@@ -18,7 +18,7 @@ constexpr int64_t width = 64, heads = 4;
 
 // What Python's F.linear is; nn::Linear adds the bias apart when there are 3 dimensions, and rounds otherwise
 // in bf16.
-Tensor apply(const nn::Linear& layer, const Tensor& x) {
+Tensor linear(const nn::Linear& layer, const Tensor& x) {
   return torch::linear(x, layer->weight, layer->bias);
 }
 
@@ -37,12 +37,12 @@ struct BlockImpl : nn::Module {
 
   Tensor forward(Tensor x) {
     const int64_t batch = x.size(0), time = x.size(1);
-    auto parts = apply(qkv, ln1(x)).chunk(3, -1);
+    auto parts = linear(qkv, ln1(x)).chunk(3, -1);
     for (Tensor& part : parts) part = part.view({batch, time, heads, width / heads}).transpose(1, 2);
     auto attended =
         at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
-    x = x + apply(proj, attended.transpose(1, 2).reshape({batch, time, width}));
-    return x + apply(fc2, torch::gelu(apply(fc1, ln2(x))));
+    x = x + linear(proj, attended.transpose(1, 2).reshape({batch, time, width}));
+    return x + linear(fc2, torch::gelu(linear(fc1, ln2(x))));
   }
 };
 TORCH_MODULE(Block);

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   for (int epoch = 0; epoch < 2; ++epoch) {
     torch::Tensor loss;
     for (auto& batch : *loader) {
-      loss = nn::functional::cross_entropy(net(batch.data.to(device)), batch.target.to(device));
+      loss = nn::functional::cross_entropy(net->forward(batch.data.to(device)), batch.target.to(device));
       loss.backward();
       optimizer.step();
       optimizer.zero_grad();

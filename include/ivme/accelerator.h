@@ -34,22 +34,22 @@ struct SharingOptions {
   // One order for a seed whatever the number of ranks, drawn from seed + epoch. Off: the order that Accelerate's default
   // sampler draws, which differs between 1 and more ranks.
   bool use_seedable_sampler = true;
-  std::optional<uint64_t> data_seed;  // instead of the seed that set_seed set
+  std::optional<uint64_t> data_seed = {};  // instead of the seed that set_seed set
 };
 
 // Each unset value comes from the environment (named in brackets), else it is the default given.
 struct AcceleratorOptions {
-  std::optional<Precision> mixed_precision;            // [ACCELERATE_MIXED_PRECISION] no
-  std::optional<int64_t> gradient_accumulation_steps;  // [ACCELERATE_GRADIENT_ACCUMULATION_STEPS] 1
-  std::optional<std::string> device;                   // [IVME_DEVICE, ACCELERATE_USE_CPU] "cuda" if there is one, else "cpu"
-  DataParallelOptions data_parallel;
-  SharingOptions sharing;
+  std::optional<Precision> mixed_precision = {};            // [ACCELERATE_MIXED_PRECISION] no
+  std::optional<int64_t> gradient_accumulation_steps = {};  // [ACCELERATE_GRADIENT_ACCUMULATION_STEPS] 1
+  std::optional<std::string> device = {};                   // [IVME_DEVICE, ACCELERATE_USE_CPU] "cuda" if there is one, else "cpu"
+  DataParallelOptions data_parallel = {};
+  SharingOptions sharing = {};
   bool step_scheduler_with_optimizer = true;
   // The last micro-batch of a loader always updates, so no gradient crosses an epoch's end.
   bool sync_with_dataloader = true;
   bool device_placement = true;                        // prepare and the loader move models and batches to the device
-  std::optional<std::chrono::milliseconds> timeout;    // of collectives [IVME_TIMEOUT seconds]: 30 minutes (10 on GPU)
-  std::optional<std::string> record;                   // file of the run record, docs/run_record.md [IVME_RECORD] none
+  std::optional<std::chrono::milliseconds> timeout = {};    // of collectives [IVME_TIMEOUT seconds]: 30 minutes (10 on GPU)
+  std::optional<std::string> record = {};                   // file of the run record, docs/run_record.md [IVME_RECORD] none
   bool record_micro = false;                           // also each micro-batch's loss of each rank
   int64_t record_every = 10;                           // steps between parameter and update norms
 };
@@ -57,7 +57,7 @@ struct AcceleratorOptions {
 enum class Reduction { sum, mean, max };
 
 struct BackwardOptions {
-  std::optional<at::Tensor> gradient;  // of the loss, when that is not a scalar
+  std::optional<at::Tensor> gradient = {};  // of the loss, when that is not a scalar
   bool retain_graph = false;
   bool create_graph = false;
 };

@@ -23,9 +23,9 @@ struct LoaderOptions {
   bool shuffle = false;
   bool drop_last = false;
   // Instead of shuffle: the sample indices of an epoch, in order. Must give the same on every rank.
-  std::function<std::vector<int64_t>(int64_t epoch)> order;
+  std::function<std::vector<int64_t>(int64_t epoch)> order = {};
   // Instead of batch_size, shuffle, drop_last and order.
-  std::shared_ptr<BatchSampler> batch_sampler;
+  std::shared_ptr<BatchSampler> batch_sampler = {};
 };
 
 namespace detail {

@@ -138,7 +138,7 @@ class AdamW : public Optimizer {
 
 // Any torch::optim optimizer behind the handle. The first form does not own it: it must outlive every
 // copy of the handle. LBFGS, which needs a closure, is refused with an ivme::Error. parameters() are
-// torch's own list, a parameter listed twice included.
+// torch's own list, a parameter listed twice included. Each wrap() has its own initial_lr().
 Optimizer wrap(torch::optim::Optimizer& optimizer);
 Optimizer wrap(std::shared_ptr<torch::optim::Optimizer> optimizer);
 

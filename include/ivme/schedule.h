@@ -111,7 +111,8 @@ Schedule multi_step(const Optimizer& optimizer, MultiStep options);
 Schedule lambda(const Optimizer& optimizer, std::function<double(int64_t)> factor);
 
 // Any torch::optim scheduler behind the handle; the first form does not own it. torch's C++ schedulers do
-// not count an initial step: their StepLR(n) lowers the rate in call n + 1, Python's and step_decay in call n.
+// not count an initial step: their StepLR(n) lowers the rate in call n + 1, Python's and step_decay in call
+// n.
 Schedule wrap(torch::optim::LRScheduler& schedule);
 Schedule wrap(std::shared_ptr<torch::optim::LRScheduler> schedule);
 

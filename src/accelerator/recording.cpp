@@ -89,7 +89,7 @@ void Recording::backward(const at::Tensor& loss, const detail::LoaderCore* loade
   bool same_micro_batch = !since.losses.empty() && since.scope == scopes_entered_ && since.batch == batch;
   at::Tensor value = loss.detach();
   if (same_micro_batch)
-    since.losses.back() = since.losses.back() + value;
+    since.losses.back() = since.losses.back().add(value);
   else
     since.losses.push_back(value.clone());
   if (loader && loader->in_hand && (since.batch != batch || !same_micro_batch)) {
@@ -148,7 +148,7 @@ void Recording::after_step(detail::PreparedOptimizerState& optimizer) {
     entry.update_norm = norm_of(mine.before);
   }
   entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  mine.grad_norm = {};
+  mine.grad_norm.reset();
   mine.before.clear();
   record_.step(std::move(entry));
 }

@@ -24,7 +24,8 @@ std::string spellings(const Flag& flag) {
   return flag.letter ? std::string("-") + flag.letter + "," + all : all;
 }
 
-[[noreturn]] void refuse(const std::string& command, const std::string& word, const std::vector<Flag>& flags) {
+[[noreturn]] void refuse(const std::string& command, const std::string& word,
+                         const std::vector<Flag>& flags) {
   std::vector<std::string> names = {"--help"};
   for (const Flag& flag : flags) names.push_back(std::string("--") + flag.name);
   const std::string flag = word.substr(0, word.find('='));
@@ -56,8 +57,9 @@ Arguments::Arguments(const char* command, const std::vector<Flag>& flags, int ar
   } catch (const CLI::ParseError& error) {
     throw launch::UsageError(error.what(), std::string("ivme ") + command + " --help");
   }
-  for (const auto& [name, option] : options) {
-    if (option->count() > 0) given_[name] = values[name];
+  for (const Flag& flag : flags) {
+    const CLI::Option* option = options[flag.name];
+    if (option->count() > 0 && (flag.value || option->as<bool>())) given_[flag.name] = values[flag.name];
   }
   rest_ = app.remaining();
   if (!rest_.empty() && rest_[0] == "--") {

@@ -9,13 +9,13 @@ namespace ivme::cli {
 
 // One flag of a sub-command: a row of its help and of its parser.
 struct Flag {
-  const char* group;      // heading in the help; rows of a group stand together
-  const char* name;       // without dashes, with '_'; accepted with '-' too
-  char letter;            // its short form, 0: none
-  const char* value;      // what its value is called; null: a switch
-  const char* text;       // one sentence
-  const char* fallback;   // default; null: off
-  const char* variable;   // environment variable that the ranks get it in; null: none
+  const char* group;     // heading in the help; rows of a group stand together
+  const char* name;      // without dashes, with '_'; accepted with '-' too
+  char letter;           // its short form, 0: none
+  const char* value;     // what its value is called; null: a switch
+  const char* text;      // one sentence
+  const char* fallback;  // default; null: off
+  const char* variable;  // environment variable that the ranks get it in; null: none
 };
 
 struct Help {
@@ -24,8 +24,8 @@ struct Help {
   const char* example;
 };
 
-// The arguments of a sub-command, parsed up to the first word that is neither a flag nor a flag's value. Throws
-// launch::UsageError for an unknown flag, naming the nearest, and for a flag without its value.
+// The arguments of a sub-command, parsed up to the first word that is neither a flag nor a flag's value.
+// Throws launch::UsageError for an unknown flag, naming the nearest, and for a flag without its value.
 class Arguments {
  public:
   Arguments(const char* command, const std::vector<Flag>& flags, int argc, char** argv);

@@ -12,20 +12,22 @@ namespace {
 const Help help = {
     "ivme launch [options] PROGRAM [ARGUMENTS...]",
     "Starts PROGRAM on several processes of this machine and ends when all have ended. From PROGRAM on, all\n"
-    "words belong to the program. The first process to fail stops the others, and its exit code (128 + signal if\n"
+    "words belong to the program. The first process to fail stops the others, and its exit code (128 + "
+    "signal if\n"
     "a signal ended it) is that of ivme launch.",
     "ivme launch --num_processes 2 --cpu --mixed_precision bf16 ./train --epochs 3"};
 
 const std::vector<Flag> flags = {
-    {"Common", "num_processes", 'n', "N", "Number of processes.", "1; with --gpu, the number of GPUs", "WORLD_SIZE"},
+    {"Common", "num_processes", 'n', "N", "Number of processes.", "1; with --gpu, the number of GPUs",
+     "WORLD_SIZE"},
     {"Common", "cpu", 0, nullptr, "Train on CPUs.", "the program chooses", "IVME_DEVICE, ACCELERATE_USE_CPU"},
     {"Common", "gpu", 0, nullptr, "Train on GPUs, one a process.", "the program chooses", "IVME_DEVICE"},
-    {"Common", "mixed_precision", 0, "no|bf16|fp16", "Precision of the forward pass.", "the program's, else no",
-     "ACCELERATE_MIXED_PRECISION"},
+    {"Common", "mixed_precision", 0, "no|bf16|fp16", "Precision of the forward pass.",
+     "the program's, else no", "ACCELERATE_MIXED_PRECISION"},
     {"Common", "gradient_accumulation_steps", 0, "K", "Micro-batches per update.", "the program's, else 1",
      "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"},
-    {"Output", "log_dir", 0, "FOLDER", "Also write each process's output, whole, to FOLDER/rank_0.out, .err, ....",
-     "none", nullptr},
+    {"Output", "log_dir", 0, "FOLDER",
+     "Also write each process's output, whole, to FOLDER/rank_0.out, .err, ....", "none", nullptr},
     {"Output", "tee", 0, nullptr, "Show the output of the other processes too, each line behind [rank 1].",
      "only that of rank 0", nullptr},
     {"Resources", "num_cpu_threads_per_process", 0, "T", "Threads of each process.",

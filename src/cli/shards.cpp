@@ -23,7 +23,8 @@ const std::vector<Flag> flags = {
     {"Common", "batch_size", 0, "B", "Batch size as given to the loader.", "1", nullptr},
     {"Common", "num_processes", 'n', "P", "Number of processes.", "1", nullptr},
     {"Common", "json", 0, nullptr, "Print JSON, whole.", "a table", nullptr},
-    {"Rules", "split_batches", 0, nullptr, "B is the batch of all processes together.", "B is that of each", nullptr},
+    {"Rules", "split_batches", 0, nullptr, "B is the batch of all processes together.", "B is that of each",
+     nullptr},
     {"Rules", "no_even_batches", 0, nullptr, "Do not complete the end with samples from the start.",
      "it is completed", nullptr},
     {"Rules", "drop_last", 0, nullptr, "Leave out the samples that do not fill a batch on every process.",
@@ -38,8 +39,9 @@ ShardOptions parse(const Arguments& arguments) {
   if (!length) throw launch::UsageError("--length is missing", help.example);
   const int64_t processes = arguments.number("num_processes").value_or(1);
   if (processes < 1 || !std::in_range<int>(processes)) {
-    throw launch::UsageError("--num_processes " + std::to_string(processes) + " was asked, and it must be at least 1",
-                             "--num_processes 2");
+    throw launch::UsageError(
+        "--num_processes " + std::to_string(processes) + " was asked, and it must be at least 1",
+        "--num_processes 2");
   }
   return {.length = *length,
           .batch_size = arguments.number("batch_size").value_or(1),
@@ -63,8 +65,8 @@ void print_json(const std::vector<BatchShard>& ranks, const ShardOptions& option
     }
     std::printf("]");
   }
-  std::printf("],\"remainder\":%lld,\"global_batch_size\":%lld}\n", static_cast<long long>(remainder(options)),
-              static_cast<long long>(global_batch_size(options)));
+  std::printf("],\"remainder\":%lld,\"global_batch_size\":%lld}\n",
+              static_cast<long long>(remainder(options)), static_cast<long long>(global_batch_size(options)));
 }
 
 // "8-9 0-1": runs of consecutive positions.
@@ -85,8 +87,18 @@ size_t terminal_width() {
   return ::ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// A row per step, a column per rank. On a terminal the middle of many steps and the ranks that do not fit are left
-// out, and this is said.
+// The step and rank 0 in any case, and as many ranks more as the screen is wide.
+size_t columns_that_fit(const std::vector<size_t>& widths) {
+  const size_t width = terminal_width();
+  size_t columns = 0, used = 0;
+  while (columns < widths.size() && (columns < 2 || used + widths[columns] <= width)) {
+    used += widths[columns++] + 2;
+  }
+  return columns;
+}
+
+// A row per step, a column per rank. On a terminal the middle of many steps and the ranks that do not fit are
+// left out, and this is said.
 void print_table(const std::vector<BatchShard>& ranks, const ShardOptions& options) {
   const bool terminal = ::isatty(1);
   const int64_t steps = ranks[0].size();
@@ -102,11 +114,7 @@ void print_table(const std::vector<BatchShard>& ranks, const ShardOptions& optio
   for (const auto& row : rows) {
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
   }
-  size_t columns = 0;
-  for (size_t used = 0; columns < widths.size() && (columns < 2 || !terminal || used < terminal_width()); ++columns) {
-    used += widths[columns] + 2;
-    if (columns >= 2 && terminal && used > terminal_width()) break;
-  }
+  const size_t columns = terminal ? columns_that_fit(widths) : widths.size();
   for (size_t r = 0; r < rows.size(); ++r) {
     if (r > 0 && head < steps && r == static_cast<size_t>(head) + 1) {
       std::printf(" ...  %lld steps left out; --json prints all\n", static_cast<long long>(tail - head));

@@ -193,8 +193,8 @@ TEST(BatchShard, an_indivisible_batch_size_is_refused_naming_both_numbers) {
     BatchShard(options, 0);
     FAIL() << "accepted";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("batch size of 6"),
-                                             testing::HasSubstr("4 processes")));
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("batch size of 6"), testing::HasSubstr("4 processes")));
   }
 }
 

@@ -32,7 +32,7 @@ void pass_through_one_node(const std::vector<at::Tensor*>& outputs) {
       inputs.push_back(*output);
     }
   if (inputs.empty()) return;
-  auto node = std::make_shared<PassThrough>();
+  auto node = c10::make_intrusive<PassThrough>();
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
   for (at::Tensor* output : differentiable) {
     at::Tensor passed;

@@ -34,7 +34,7 @@ at::Tensor gradient_norm(const std::vector<at::Tensor>& parameters, double norm_
 
 void scale_to_norm(const std::vector<at::Tensor>& parameters, const at::Tensor& total, double max_norm) {
   at::NoGradGuard no_grad;
-  at::Tensor factor = (total + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
+  at::Tensor factor = total.add(1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
   for (at::Tensor& gradient : gradients_of(parameters)) gradient.mul_(factor.to(gradient.device()));
 }
 

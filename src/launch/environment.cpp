@@ -18,8 +18,9 @@ namespace {
 
 void require_at_least_one(const char* flag, const std::optional<int>& value) {
   if (value && *value < 1) {
-    throw UsageError(std::string(flag) + " " + std::to_string(*value) + " was asked, and it must be at least 1",
-                     std::string(flag) + " 1");
+    throw UsageError(
+        std::string(flag) + " " + std::to_string(*value) + " was asked, and it must be at least 1",
+        std::string(flag) + " 1");
   }
 }
 
@@ -56,7 +57,8 @@ int processes(const LaunchOptions& o) {
 
 bool of_an_outer_launcher(std::string_view name) {
   return name.starts_with("TORCHELASTIC_") || name == "IVME_MASTER_LISTEN_FD" || name == "IVME_TTY" ||
-         name == "GROUP_RANK" || name == "GROUP_WORLD_SIZE" || name == "ROLE_RANK" || name == "ROLE_WORLD_SIZE";
+         name == "GROUP_RANK" || name == "GROUP_WORLD_SIZE" || name == "ROLE_RANK" ||
+         name == "ROLE_WORLD_SIZE";
 }
 
 }  // namespace

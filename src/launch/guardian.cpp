@@ -50,7 +50,8 @@ void close_all_but(std::vector<int> kept) {
 // The guardian's own life, after the fork.
 class Watch {
  public:
-  Watch(const Job& job, int line, int events) : job_(job), line_(line), events_(events), pids_(job.ranks.size()) {}
+  Watch(const Job& job, int line, int events)
+      : job_(job), line_(line), events_(events), pids_(job.ranks.size()) {}
 
   void run() {
     settle_in();
@@ -100,7 +101,8 @@ class Watch {
     tell({Event::started, static_cast<int>(rank), pid, 0, 0, 0, 0});
   }
 
-  [[noreturn]] void become(size_t rank, char* const* command, char* const* environment, pid_t guardian) const {
+  [[noreturn]] void become(size_t rank, char* const* command, char* const* environment,
+                           pid_t guardian) const {
     const RankStart& start = job_.ranks[rank];
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);

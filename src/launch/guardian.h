@@ -10,7 +10,8 @@ namespace ivme::launch {
 
 // A small process between the launcher and the ranks. It is the ranks' parent and adopts whatever they leave
 // behind, so it can end the whole tree however deep, and it does so
-//   - when a rank fails: 0.3 s later (so that ranks failing by themselves are heard), SIGTERM, 1 s later SIGKILL;
+//   - when a rank fails: 0.3 s later (so that ranks failing by themselves are heard), SIGTERM, 1 s later
+//   SIGKILL;
 //   - when all ranks have ended: the same for what they left running;
 //   - when the launcher asks;
 //   - when the launcher is gone, for whatever reason: its end of the line closes, SIGKILL at once.
@@ -26,8 +27,8 @@ struct Job {
   std::string path;  // of the program
   std::vector<std::string> command;
   std::vector<RankStart> ranks;
-  int listen_fd = -1;         // inherited by rank 0 alone
-  sigset_t mask;              // signal mask of the ranks
+  int listen_fd = -1;           // inherited by rank 0 alone
+  sigset_t mask;                // signal mask of the ranks
   struct sigaction on_sigpipe;  // what the ranks do on SIGPIPE
 };
 

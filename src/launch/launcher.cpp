@@ -161,7 +161,8 @@ class Launch {
     }
     const double wait = guardian_.events.open() ? 60 : patience_at_the_end;
     const double until_due = std::max(0.0, due - steady_seconds());
-    const int ready = ::poll(polled.data(), polled.size(), static_cast<int>(std::min(wait, until_due) * 1000 + 1));
+    const int ready =
+        ::poll(polled.data(), polled.size(), static_cast<int>(std::min(wait, until_due) * 1000 + 1));
     for (size_t i = 0; ready > 0 && i < polled.size(); ++i) {
       if (polled[i].revents != 0) actions[i]();
     }
@@ -219,23 +220,27 @@ class Launch {
     if (static_cast<int>(ended_.size()) == running_) return;
     unguarded_ = true;
     for (const Ending& ending : endings_) {
-      if (ending.pid > 0 && std::ranges::find(ended_, ending.rank) == ended_.end()) ::kill(-ending.pid, SIGKILL);
+      if (ending.pid > 0 && std::ranges::find(ended_, ending.rank) == ended_.end())
+        ::kill(-ending.pid, SIGKILL);
     }
   }
 
   int conclude() {
     if (not_started_ == EAGAIN || not_started_ == ENOMEM) {
-      throw Error(std::to_string(plan_.num_processes) + " processes were asked of the system, and it refused: " +
-                  std::strerror(not_started_) + ". Ask for fewer, or raise the limit (ulimit -u).");
+      throw Error(std::to_string(plan_.num_processes) +
+                  " processes were asked of the system, and it refused: " + std::strerror(not_started_) +
+                  ". Ask for fewer, or raise the limit (ulimit -u).");
     }
     if (not_started_ != 0) {
-      throw UsageError("'" + options_.command.front() + "' could not be started: " + std::strerror(not_started_),
-                       "a program built for this machine, or a script whose first line names its interpreter");
+      throw UsageError(
+          "'" + options_.command.front() + "' could not be started: " + std::strerror(not_started_),
+          "a program built for this machine, or a script whose first line names its interpreter");
     }
     if (interrupted_ != 0) {
       pollfd stderr_ready = {2, POLLOUT, 0};
       const char* name = ::sigabbrev_np(interrupted_);
-      if (::poll(&stderr_ready, 1, 0) > 0) say(fresh_line() + "stopped by SIG" + (name ? name : "NAL") + ".\n");
+      if (::poll(&stderr_ready, 1, 0) > 0)
+        say(fresh_line() + "stopped by SIG" + (name ? name : "NAL") + ".\n");
       return 128 + interrupted_;
     }
     std::vector<Ending> endings;
@@ -249,7 +254,8 @@ class Launch {
       return exit_code(failure->status);
     }
     if (unguarded_) {
-      say(fresh_line() + "error: the launcher's guardian process was killed from outside; all ranks were stopped.\n");
+      say(fresh_line() +
+          "error: the launcher's guardian process was killed from outside; all ranks were stopped.\n");
       return 1;
     }
     return 0;

@@ -9,8 +9,8 @@ struct Listener {
   int port = 0;
 };
 
-// Listens on `port`, or on a free port if it is 0. If another process has the port, the result has a free one:
-// compare. Throws ivme::Error when no socket is to be had.
+// Listens on `port`, or on a free port if it is 0. If another process has the port, the result has a free
+// one: compare. Throws ivme::Error when no socket is to be had.
 Listener listen_on_loopback(int port);
 
 }  // namespace ivme::launch

@@ -34,7 +34,8 @@ void Sink::put(std::string_view text) {
 
 void Sink::write_some() {
   // A pipe that poll calls writable takes a page without blocking, and no more for certain.
-  const ssize_t n = ::write(fd_, pending_.data() + written_, std::min<size_t>(pending_.size() - written_, 4096));
+  const ssize_t n =
+      ::write(fd_, pending_.data() + written_, std::min<size_t>(pending_.size() - written_, 4096));
   if (n >= 0) {
     written_ += n;
     if (!waiting() || written_ > 128 * 1024) pending_.erase(0, std::exchange(written_, 0));
@@ -49,7 +50,8 @@ Sinks standard_sinks() {
   return {out, same_file(1, 2) ? out : std::make_shared<Sink>(2)};
 }
 
-OutputStream::OutputStream(FileDescriptor pipe, std::shared_ptr<Sink> sink, std::string prefix, FileDescriptor log)
+OutputStream::OutputStream(FileDescriptor pipe, std::shared_ptr<Sink> sink, std::string prefix,
+                           FileDescriptor log)
     : pipe_(std::move(pipe)), sink_(std::move(sink)), prefix_(std::move(prefix)), log_(std::move(log)) {}
 
 void OutputStream::read_some() {
@@ -67,10 +69,11 @@ void OutputStream::read_some() {
 }
 
 void OutputStream::show(std::string_view bytes) {
-  const size_t end = bytes.find_last_of(prefix_.empty() ? "\r\n" : "\n");
+  size_t end = bytes.find_last_of(prefix_.empty() ? "\r\n" : "\n");
   if (end == std::string_view::npos) {
     held_ += bytes;
   } else {
+    if (bytes[end] == '\r') end = bytes.size() - 1;  // a progress bar, which may not lag
     held_ += bytes.substr(0, end + 1);
     show_lines(held_);
     held_ = bytes.substr(end + 1);

@@ -13,8 +13,8 @@ namespace ivme::launch {
 // Seconds on steady_clock.
 double steady_seconds();
 
-// Where lines go to: stdout or stderr of the launcher. Buffers a little, so that a slow reader holds up the ranks
-// but not the launcher.
+// Where lines go to: stdout or stderr of the launcher. Buffers a little, so that a slow reader holds up the
+// ranks but not the launcher.
 class Sink {
  public:
   explicit Sink(int fd) : fd_(fd) {}
@@ -47,8 +47,9 @@ class OutputStream {
  public:
   static constexpr size_t remembered_lines = 10;
 
-  // `sink` null: not shown. `prefix` empty: bytes pass unchanged, whole lines at a time; an unfinished line (a
-  // prompt, a progress bar) after 0.1 s of silence. With a prefix only whole lines pass, each behind it.
+  // `sink` null: not shown. `prefix` empty: bytes pass unchanged, whole lines at a time; a progress bar (a
+  // carriage return) at once, any other unfinished line after 0.1 s of silence. With a prefix only whole
+  // lines pass, each behind it.
   OutputStream(FileDescriptor pipe, std::shared_ptr<Sink> sink, std::string prefix, FileDescriptor log);
 
   int fd() const { return pipe_.get(); }
@@ -56,9 +57,9 @@ class OutputStream {
   bool readable() const { return open() && !(sink_ && sink_->full()); }
   // Seconds on steady_clock when an unfinished line is to be shown; infinity: there is none.
   double unfinished_until() const;
-  void read_some();                 // when poll says that there is something
+  void read_some();  // when poll says that there is something
   void show_unfinished();
-  void close();                     // at the end of the pipe
+  void close();  // at the end of the pipe
   const std::deque<std::string>& last_lines() const { return lines_; }
 
  private:
@@ -71,9 +72,9 @@ class OutputStream {
   std::shared_ptr<Sink> sink_;
   std::string prefix_;
   FileDescriptor log_;
-  std::string held_;               // shown later: a line that is not whole yet
+  std::string held_;  // shown later: a line that is not whole yet
   double last_read_ = 0;
-  std::string line_;               // remembered later, cut to what a report can use
+  std::string line_;  // remembered later, cut to what a report can use
   std::deque<std::string> lines_;
 };
 

@@ -23,7 +23,8 @@ std::string remedy_for_missing(const fs::path& path) {
   std::vector<std::string> names;
   std::error_code error;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  for (fs::directory_iterator it(folder, error), end; !error && it != end && names.size() < 1000; it.increment(error)) {
+  for (fs::directory_iterator it(folder, error), end; !error && it != end && names.size() < 1000;
+       it.increment(error)) {
     if (executable(it->path())) names.push_back(it->path().filename());
   }
   if (const auto near = nearest(path.filename().string(), names)) return (folder / *near).string();
@@ -39,8 +40,9 @@ std::string check_path(const std::string& name) {
     throw UsageError("'" + name + "' is a directory, not a program", "a program in it: " + name + "/NAME");
   }
   if (!executable(name)) {
-    throw UsageError("'" + name + "' is not executable",
-                     "chmod +x " + name + ", or name the program that runs it, such as sh or python3, before it");
+    throw UsageError(
+        "'" + name + "' is not executable",
+        "chmod +x " + name + ", or name the program that runs it, such as sh or python3, before it");
   }
   return name;
 }

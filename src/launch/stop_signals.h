@@ -5,8 +5,8 @@
 
 namespace ivme::launch {
 
-// While it lives, SIGINT, SIGTERM, SIGHUP and SIGQUIT to this thread become readable on fd() instead of ending the
-// process, and SIGPIPE is ignored. The destructor puts all back.
+// While it lives, SIGINT, SIGTERM, SIGHUP and SIGQUIT to this thread become readable on fd() instead of
+// ending the process, and SIGPIPE is ignored. The destructor puts all back.
 class StopSignals {
  public:
   StopSignals();

@@ -11,9 +11,10 @@
 namespace ivme::optim {
 namespace {
 
+// Python's step, exp_avg, exp_avg_sq, max_exp_avg_sq. The tensors are undefined before the first update.
 struct Moments {
   int64_t steps = 0;
-  at::Tensor mean, square, max_square;  // exp_avg, exp_avg_sq, max_exp_avg_sq; undefined before the first update
+  at::Tensor mean, square, max_square;
 };
 
 enum class Decay { added_to_gradient, decoupled };
@@ -36,8 +37,9 @@ class AdamImpl : public GroupedOptimizer<Options, Moments> {
       check_option(o.weight_decay >= 0, name, "weight_decay", o.weight_decay, "0 or more");
       for (const at::Tensor& parameter : group.parameters)
         if (parameter.is_complex())
-          throw Error(std::string(name) + " was given a complex parameter. It updates real numbers. "
-                                          "Pass torch::view_as_real() of it.");
+          throw Error(std::string(name) +
+                      " was given a complex parameter. It updates real numbers. "
+                      "Pass torch::view_as_real() of it.");
     }
   }
 
@@ -124,7 +126,8 @@ Adam::Adam(std::vector<AdamGroup> groups) : Optimizer(std::make_shared<CoupledAd
 Adam::Adam(std::vector<at::Tensor> parameters, AdamOptions options)
     : Adam(std::vector<AdamGroup>{{std::move(parameters), options}}) {}
 
-AdamW::AdamW(std::vector<AdamWGroup> groups) : Optimizer(std::make_shared<DecoupledAdam>(std::move(groups))) {}
+AdamW::AdamW(std::vector<AdamWGroup> groups)
+    : Optimizer(std::make_shared<DecoupledAdam>(std::move(groups))) {}
 AdamW::AdamW(std::vector<at::Tensor> parameters, AdamWOptions options)
     : AdamW(std::vector<AdamWGroup>{{std::move(parameters), options}}) {}
 

@@ -1,11 +1,10 @@
-#include "ivme/optim.h"
-
 #include <c10/core/GradMode.h>
 
 #include <sstream>
 #include <unordered_map>
 
 #include "ivme/error.h"
+#include "ivme/optim.h"
 #include "optim/parameter_groups.h"
 
 namespace ivme::optim {
@@ -50,15 +49,18 @@ void check_parameters(const std::string& optimizer, std::vector<std::vector<at::
     std::vector<at::Tensor> once;
     for (const at::Tensor& parameter : *groups[g]) {
       if (!parameter.defined())
-        throw Error(optimizer + " was given an undefined tensor as a parameter. It cannot be updated. "
-                                "Leave it out of the list.");
+        throw Error(optimizer +
+                    " was given an undefined tensor as a parameter. It cannot be updated. "
+                    "Leave it out of the list.");
       if (!parameter.is_leaf())
-        throw Error(optimizer + " was given the result of an operation as a parameter. Only tensors made by "
-                                "the program itself (leaves) keep a gradient. Pass the tensor it was computed from.");
+        throw Error(optimizer +
+                    " was given the result of an operation as a parameter. Only tensors made by "
+                    "the program itself (leaves) keep a gradient. Pass the tensor it was computed from.");
       const auto [place, is_new] = group_of.try_emplace(parameter.unsafeGetTensorImpl(), g);
       if (place->second != g)
-        throw Error(optimizer + " was given one parameter in groups " + std::to_string(place->second) + " and " +
-                    std::to_string(g) + ". It would be updated twice per step. Keep it in one of them.");
+        throw Error(optimizer + " was given one parameter in groups " + std::to_string(place->second) +
+                    " and " + std::to_string(g) +
+                    ". It would be updated twice per step. Keep it in one of them.");
       if (is_new) once.push_back(parameter);
     }
     *groups[g] = std::move(once);
@@ -71,13 +73,15 @@ void check_option(bool valid, const std::string& optimizer, const std::string& n
                   const std::string& range) {
   if (valid) return;
   std::ostringstream message;
-  message << optimizer << " was given " << name << " = " << value << ". It must be " << range << ". Choose such a value.";
+  message << optimizer << " was given " << name << " = " << value << ". It must be " << range
+          << ". Choose such a value.";
   throw Error(message.str());
 }
 
 void throw_sparse_gradient(const std::string& optimizer) {
-  throw Error(optimizer + " was asked to apply a sparse gradient. It updates dense parameters only. Turn off "
-                          "sparse gradients in the embedding.");
+  throw Error(optimizer +
+              " was asked to apply a sparse gradient. It updates dense parameters only. Turn off "
+              "sparse gradients in the embedding.");
 }
 
 }  // namespace ivme::optim

@@ -29,9 +29,11 @@ class GroupedOptimizer : public OptimizerImpl {
   };
 
   size_t num_groups() const override { return groups_.size(); }
-  const std::vector<at::Tensor>& parameters(size_t i) const override { return group(i).parameters; }
-  double lr(size_t i) const override { return group(i).options.lr; }
-  void set_lr(size_t i, double lr) override { const_cast<Group&>(group(i)).options.lr = lr; }
+  const std::vector<at::Tensor>& parameters(size_t i) const override {
+    return groups_[checked(i)].parameters;
+  }
+  double lr(size_t i) const override { return groups_[checked(i)].options.lr; }
+  void set_lr(size_t i, double lr) override { groups_[checked(i)].options.lr = lr; }
 
  protected:
   template <class Given>
@@ -48,11 +50,11 @@ class GroupedOptimizer : public OptimizerImpl {
   std::vector<Group> groups_;
 
  private:
-  const Group& group(size_t i) const {
+  size_t checked(size_t i) const {
     if (i >= groups_.size())
       throw Error("Parameter group " + std::to_string(i) + " was asked for. The optimizer has " +
                   std::to_string(groups_.size()) + ". Groups are counted from 0.");
-    return groups_[i];
+    return i;
   }
 };
 

@@ -45,7 +45,8 @@ class FormulaSchedule : public ScheduleImpl {
 };
 
 Schedule make(const Optimizer& optimizer, const char* name, std::optional<int64_t> total, Formula formula) {
-  return Schedule(std::make_shared<FormulaSchedule>(optimizer, ScheduleDescription{name, total}, std::move(formula)));
+  return Schedule(
+      std::make_shared<FormulaSchedule>(optimizer, ScheduleDescription{name, total}, std::move(formula)));
 }
 
 // Python's LambdaLR.
@@ -55,7 +56,9 @@ Schedule make_lambda(const Optimizer& optimizer, const char* name, std::optional
               [factor = std::move(factor)](int64_t e, double base, double) { return base * factor(e); });
 }
 
-double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(std::max<int64_t>(1, b)); }
+double ratio(int64_t a, int64_t b) {
+  return static_cast<double>(a) / static_cast<double>(std::max<int64_t>(1, b));
+}
 
 void at_least(int64_t least, int64_t value, const std::string& schedule, const std::string& name) {
   if (value >= least) return;
@@ -80,8 +83,9 @@ Schedule::Schedule(std::shared_ptr<ScheduleImpl> impl) : impl_(std::move(impl)) 
 double Schedule::lr(size_t group) const {
   const std::vector<double> rates = last_lr();
   if (group >= rates.size())
-    throw Error("The learning rate of group " + std::to_string(group) + " was asked for. The schedule drives " +
-                std::to_string(rates.size()) + ". Groups are counted from 0.");
+    throw Error("The learning rate of group " + std::to_string(group) +
+                " was asked for. The schedule drives " + std::to_string(rates.size()) +
+                ". Groups are counted from 0.");
   return rates[group];
 }
 
@@ -123,7 +127,8 @@ Schedule cosine_annealing(const Optimizer& optimizer, CosineAnnealing options) {
                 const double period = static_cast<double>(T), now = static_cast<double>(e);
                 if (e == 0) return current;
                 // Just after the minimum the quotient below would be 0 / 0.
-                if ((e - 1 - T) % (2 * T) == 0) return current + (base - least) * (1 - std::cos(pi / period)) / 2;
+                if ((e - 1 - T) % (2 * T) == 0)
+                  return current + (base - least) * (1 - std::cos(pi / period)) / 2;
                 return (1 + std::cos(pi * now / period)) / (1 + std::cos(pi * (now - 1) / period)) *
                            (current - least) +
                        least;
@@ -142,15 +147,17 @@ Schedule step_decay(const Optimizer& optimizer, StepDecay options) {
 Schedule multi_step(const Optimizer& optimizer, MultiStep options) {
   for (int64_t milestone : options.milestones) at_least(0, milestone, "multi_step", "a milestone");
   is_number(options.gamma, "multi_step", "gamma");
-  return make(optimizer, "multi_step", std::nullopt,
-              [milestones = std::move(options.milestones), gamma = options.gamma](int64_t e, double, double current) {
-                const auto times = std::count(milestones.begin(), milestones.end(), e);
-                return times == 0 ? current : current * std::pow(gamma, static_cast<double>(times));
-              });
+  return make(
+      optimizer, "multi_step", std::nullopt,
+      [milestones = std::move(options.milestones), gamma = options.gamma](int64_t e, double, double current) {
+        const auto times = std::count(milestones.begin(), milestones.end(), e);
+        return times == 0 ? current : current * std::pow(gamma, static_cast<double>(times));
+      });
 }
 
 Schedule lambda(const Optimizer& optimizer, std::function<double(int64_t)> factor) {
-  if (!factor) throw Error("lambda was asked for a schedule. The function is empty. Pass one that takes the step.");
+  if (!factor)
+    throw Error("lambda was asked for a schedule. The function is empty. Pass one that takes the step.");
   return make_lambda(optimizer, "lambda", std::nullopt, std::move(factor));
 }
 

@@ -52,7 +52,7 @@ class SGDImpl : public GroupedOptimizer<SGDOptions, Momentum> {
     at::Tensor gradient = parameter.grad();
     if (!gradient.defined()) return;
     if (gradient.is_sparse()) throw_sparse_gradient("SGD");
-    bool is_own = false;  // a temporary that may be written to or kept
+    bool is_own = false;  // a temporary, which the buffer may keep
     if (o.maximize) {
       gradient = gradient.neg();
       is_own = true;

@@ -35,18 +35,14 @@ std::vector<std::pair<std::string, double>> hyper_parameters(const torch::optim:
             {"weight_decay", o->weight_decay()},
             {"nesterov", o->nesterov()}};
   const auto adam = [](const auto& o) -> std::vector<std::pair<std::string, double>> {
-    return {{"lr", o.lr()},   {"beta1", std::get<0>(o.betas())},   {"beta2", std::get<1>(o.betas())},
+    return {{"lr", o.lr()},   {"beta1", std::get<0>(o.betas())},  {"beta2", std::get<1>(o.betas())},
             {"eps", o.eps()}, {"weight_decay", o.weight_decay()}, {"amsgrad", o.amsgrad()}};
   };
   if (auto* o = dynamic_cast<const optim::AdamOptions*>(&options)) return adam(*o);
   if (auto* o = dynamic_cast<const optim::AdamWOptions*>(&options)) return adam(*o);
   if (auto* o = dynamic_cast<const optim::RMSpropOptions*>(&options))
-    return {{"lr", o->lr()},
-            {"momentum", o->momentum()},
-            {"alpha", o->alpha()},
-            {"eps", o->eps()},
-            {"centered", o->centered()},
-            {"weight_decay", o->weight_decay()}};
+    return {{"lr", o->lr()},   {"momentum", o->momentum()}, {"alpha", o->alpha()},
+            {"eps", o->eps()}, {"centered", o->centered()}, {"weight_decay", o->weight_decay()}};
   if (auto* o = dynamic_cast<const optim::AdagradOptions*>(&options))
     return {{"lr", o->lr()},
             {"lr_decay", o->lr_decay()},
@@ -58,11 +54,14 @@ std::vector<std::pair<std::string, double>> hyper_parameters(const torch::optim:
 
 class TorchOptimizer : public OptimizerImpl {
  public:
-  explicit TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) : optimizer_(std::move(optimizer)) {
-    if (!optimizer_) throw Error("wrap() was asked to wrap an optimizer. The pointer is null. Pass an optimizer.");
+  explicit TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer)
+      : optimizer_(std::move(optimizer)) {
+    if (!optimizer_)
+      throw Error("wrap() was asked to wrap an optimizer. The pointer is null. Pass an optimizer.");
     if (dynamic_cast<torch::optim::LBFGS*>(optimizer_.get()))
-      throw Error("wrap() was given torch::optim::LBFGS. It evaluates the model again within a step, through a "
-                  "closure that a training loop here does not have. Choose another optimizer.");
+      throw Error(
+          "wrap() was given torch::optim::LBFGS. It evaluates the model again within a step, through a "
+          "closure that a training loop here does not have. Choose another optimizer.");
   }
 
   void step() override { optimizer_->step(); }
@@ -97,7 +96,8 @@ struct CurrentRates : torch::optim::LRScheduler {
 
 class TorchSchedule : public ScheduleImpl {
  public:
-  explicit TorchSchedule(std::shared_ptr<torch::optim::LRScheduler> schedule) : schedule_(std::move(schedule)) {
+  explicit TorchSchedule(std::shared_ptr<torch::optim::LRScheduler> schedule)
+      : schedule_(std::move(schedule)) {
     if (!schedule_) throw Error("wrap() was asked to wrap a schedule. The pointer is null. Pass a schedule.");
   }
 

@@ -40,9 +40,9 @@ at::Tensor headers_of_all(Group& group, const std::string& what, const at::Tenso
   header[1] = static_cast<int64_t>(tensor.scalar_type());
   header[2] = tensor.dim();
   std::copy(tensor.sizes().begin(), tensor.sizes().end(), header + 3);
-  at::Tensor all = at::empty({group.size(), header_size}, at::kLong);
-  group.run(what, [&] { group.process_group()->_allgather_base(all, mine)->wait(); });
-  return all;
+  at::Tensor all = at::empty({group.size() * header_size}, at::kLong);
+  group.run(what, [&] { group.process_group()->all_gather_single(all, mine)->wait(); });
+  return all.view({group.size(), header_size});
 }
 
 std::vector<int64_t> sizes_in(const int64_t* header) { return {header + 3, header + 3 + header[2]}; }
@@ -82,7 +82,7 @@ at::Tensor gather_rows(Group& group, const std::string& what, const at::Tensor& 
   std::vector<int64_t> sizes = mine.sizes().vec();
   sizes[0] *= group.size();
   at::Tensor all = at::empty(sizes, mine.options());
-  if (all.numel() > 0) group.run(what, [&] { group.process_group()->_allgather_base(all, mine)->wait(); });
+  if (all.numel() > 0) group.run(what, [&] { group.process_group()->all_gather_single(all, mine)->wait(); });
   return all;
 }
 
