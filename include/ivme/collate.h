@@ -56,6 +56,8 @@ auto default_collate(const std::vector<Item>& items) {
       return Item{std::move(data), std::move(target)};
     else
       return Batch{std::move(data), std::move(target)};
+  } else if constexpr (detail::DataOnlyExample<Item>) {
+    return Item(default_collate(detail::project(items, [](const Item& item) { return item.data; })));
   } else if constexpr (detail::IsVector<Item>::value) {
     size_t width = items.empty() ? 0 : items.front().size();
     std::vector<decltype(default_collate(Item{}))> columns;

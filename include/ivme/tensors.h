@@ -41,6 +41,9 @@ concept Example = requires(T& value) {
   value.data;
   value.target;
 };
+// torch::data::Example without a target, as torch::data::datasets::TensorDataset gives it.
+template <class T>
+concept DataOnlyExample = std::is_void_v<typename T::TargetType> && requires(T& value) { value.data; };
 template <class T>
 struct IsOptional : std::false_type {};
 template <class T>
@@ -88,6 +91,8 @@ void visit_tensors(T& value, const TensorVisitor& visit) {
   } else if constexpr (detail::Example<T>) {
     visit_tensors(value.data, visit);
     visit_tensors(value.target, visit);
+  } else if constexpr (detail::DataOnlyExample<T>) {
+    visit_tensors(value.data, visit);
   } else {
     static_assert(detail::no_tensors_known<T>,
                   "ivme does not know which tensors this type holds: write "

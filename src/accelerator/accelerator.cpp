@@ -84,7 +84,6 @@ Accelerator::~Accelerator() {
 
 void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
   if (state_->recording) state_->recording->backward(loss, state_->active->top());
-  for (const auto& optimizer : detail::held(state_->optimizers)) optimizer->gradients_unused = true;
   int64_t steps = state_->settings.accumulation;
   at::Tensor share = steps == 1 ? loss : at::div(loss, steps);
   auto run = [&] { share.backward(options.gradient.value_or(at::Tensor()), options.retain_graph, options.create_graph); };
@@ -105,6 +104,8 @@ SyncScope Accelerator::enter_no_sync(std::vector<std::shared_ptr<ModelRuntime>> 
 SyncScope Accelerator::enter_accumulate(std::vector<std::shared_ptr<ModelRuntime>> models) {
   detail::SyncState& sync = state_->sync;
   const detail::LoaderCore* loader = state_->active->top();
+  if (sync.sync && state_->settings.accumulation > 1)
+    for (const auto& optimizer : detail::held(state_->optimizers)) optimizer->settle_gradients();
   if (state_->options.sync_with_dataloader && loader && loader->end) {
     sync.micro_batches = 0;
     sync.sync = true;

@@ -5,23 +5,45 @@
 
 namespace ivme {
 
+namespace detail {
+namespace {
+
+std::vector<std::pair<const void*, uint32_t>> gradients_now(const optim::Optimizer& optimizer) {
+  std::vector<std::pair<const void*, uint32_t>> gradients;
+  for (size_t group = 0; group < optimizer.num_groups(); ++group)
+    for (const at::Tensor& parameter : optimizer.impl()->parameters(group))
+      if (const at::Tensor& gradient = parameter.grad(); gradient.defined())
+        gradients.emplace_back(gradient.unsafeGetTensorImpl(), gradient._version());
+  return gradients;
+}
+
+}  // namespace
+
+void PreparedOptimizerState::settle_gradients() { settled = gradients_now(optimizer); }
+
+bool PreparedOptimizerState::has_unused_gradients() const {
+  auto now = gradients_now(optimizer);
+  return !now.empty() && now != settled;
+}
+
+}  // namespace detail
+
 void PreparedOptimizer::step() {
   detail::AcceleratorState& accelerator = *state_->accelerator;
   if (!accelerator.sync.sync) return;
   accelerator.early_end.before_step(accelerator, *state_);
   if (accelerator.recording) accelerator.recording->before_step(*state_);
   state_->optimizer.step();
-  state_->gradients_unused = false;
+  if (accelerator.settings.accumulation > 1) state_->settle_gradients();
   if (accelerator.recording) accelerator.recording->after_step(*state_);
   accelerator.early_end.after_step(accelerator, *state_);
 }
 
 void PreparedOptimizer::zero_grad(bool set_to_none) {
   const detail::SyncState& sync = state_->accelerator->sync;
-  bool accumulating = sync.open_scopes > 0 || !sync.sync;
-  if (accumulating && state_->gradients_unused) return;
+  bool accumulating = state_->accelerator->settings.accumulation > 1 && (sync.open_scopes > 0 || !sync.sync);
+  if (accumulating && state_->has_unused_gradients()) return;
   state_->optimizer.zero_grad(set_to_none);
-  state_->gradients_unused = false;
 }
 
 double PreparedOptimizer::lr(size_t group) const { return state_->optimizer.lr(group); }

@@ -46,10 +46,15 @@ struct PreparedOptimizerState {
   std::shared_ptr<AcceleratorState> accelerator;
   const void* key = nullptr;
   optim::Optimizer optimizer;
-  bool gradients_unused = false;  // a backward came after the last step
+  // The gradients that may be dropped, each with its version: those of the last step, or of the time when the present
+  // group of micro-batches began.
+  std::vector<std::pair<const void*, uint32_t>> settled = {};
   bool step_was_skipped = false;
   int number = 0;                 // in the order of preparation
   int64_t steps = 0;              // made so far
+
+  void settle_gradients();
+  bool has_unused_gradients() const;  // a backward has added to them since
 };
 
 struct PreparedScheduleState {

@@ -2,36 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
-#include <sstream>
 #include <string>
 
 #include "ivme/error.h"
+#include "oracle.h"
 
 namespace ivme {
 namespace {
 
 using Batches = std::vector<std::vector<int64_t>>;
-
-std::vector<nlohmann::json> recorded(const std::string& kind) {
-  gzFile file = gzopen(IVME_SOURCE_DIR "/tests/data/sharding.jsonl.gz", "rb");
-  if (file == nullptr) throw std::runtime_error("tests/data/sharding.jsonl.gz cannot be opened");
-  std::string text;
-  std::vector<char> block(1 << 16);
-  for (int n; (n = gzread(file, block.data(), block.size())) > 0;) text.append(block.data(), n);
-  gzclose(file);
-  std::vector<nlohmann::json> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
-    auto object = nlohmann::json::parse(line);
-    if (object["kind"] == kind) lines.push_back(std::move(object));
-  }
-  return lines;
-}
+using test::recorded;
 
 std::vector<Batches> shards(const ShardOptions& options) {
   std::vector<Batches> ranks(options.num_processes);

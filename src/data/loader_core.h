@@ -48,14 +48,14 @@ struct LoaderCore {
 
 // A copy of `core` for this rank: its share of each epoch.
 struct Sharing {
-  std::shared_ptr<ActiveLoaders> active;
-  std::shared_ptr<Group> group;
+  std::shared_ptr<ActiveLoaders> active = {};
+  std::shared_ptr<Group> group = {};
   int num_processes = 1;
   int rank = 0;
   bool split_batches = false;
   bool even_batches = true;
   bool use_seedable_sampler = true;
-  std::optional<uint64_t> data_seed;
+  std::optional<uint64_t> data_seed = {};
   c10::Device device = c10::Device(c10::kCPU);
 };
 // Throws Error when the batch size cannot be split over the ranks. With the default sampler on several ranks it draws

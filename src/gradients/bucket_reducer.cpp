@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
@@ -72,10 +73,14 @@ BucketReducer::BucketReducer(std::shared_ptr<Group> group, std::vector<Parameter
   if (options.find_unused_parameters) limits = {first_bucket_bytes, bucket_bytes};
   auto [buckets, sizes] = c10d::compute_bucket_assignment_by_size(tensors, limits, sparse);
   std::reverse(buckets.begin(), buckets.end());
-  reducer_ = std::make_unique<c10d::Reducer>(
+  reducer_ = std::make_shared<c10d::Reducer>(
       std::move(tensors), std::move(buckets), process_group, std::move(sparse), static_cast<int64_t>(bucket_bytes),
       options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
+  if (options.find_unused_parameters) {  // the search calls the logger without asking whether there is one
+    logger_ = std::make_shared<c10d::Logger>(reducer_);
+    reducer_->set_logger(logger_);
+  }
 }
 
 BucketReducer::~BucketReducer() = default;

@@ -9,6 +9,7 @@
 #include "process/group.h"
 
 namespace c10d {
+class Logger;
 class Reducer;
 }
 
@@ -38,7 +39,8 @@ class BucketReducer {
   std::shared_ptr<Group> group_;
   std::vector<at::Tensor> buffers_;
   DataParallelOptions options_;
-  std::unique_ptr<c10d::Reducer> reducer_;
+  std::shared_ptr<c10d::Reducer> reducer_;
+  std::shared_ptr<c10d::Logger> logger_;  // null without find_unused_parameters
   bool buffers_are_stale_ = true;
 };
 

@@ -1,5 +1,6 @@
 #include "process/group.h"
 
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -8,6 +9,7 @@
 #include <mutex>
 #include <thread>
 #include <typeinfo>
+#include <utility>
 
 #include "ivme/error.h"
 #include "process/backend.h"
@@ -53,6 +55,16 @@ bool of_the_group(const std::exception& failure) {
          std::string(typeid(failure).name()).find("gloo") != std::string::npos;
 }
 
+// While it lives c10d does not print stack traces of failures that become an Error.
+class Silence {
+ public:
+  Silence() : before_(std::exchange(FLAGS_caffe2_log_level, 3)) {}
+  ~Silence() { FLAGS_caffe2_log_level = before_; }
+
+ private:
+  int before_;
+};
+
 c10::intrusive_ptr<c10d::Store> connect(const ProcessFacts& facts, const Rendezvous& where, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(where.port);
@@ -61,6 +73,7 @@ c10::intrusive_ptr<c10d::Store> connect(const ProcessFacts& facts, const Rendezv
   options.numWorkers = facts.num_processes;
   options.timeout = timeout;
   if (options.isServer) options.masterListenFd = where.listen_descriptor;
+  Silence silence;
   return c10::make_intrusive<c10d::TCPStore>(where.address, options);
 }
 

@@ -110,7 +110,7 @@ TEST_F(BadData, labels_beyond_the_classes_are_refused) {
 }
 
 TEST_F(BadData, a_batch_size_below_one_is_refused) {
-  expect_error(1, HasSubstr("batch_size"), {"--data", folder_.path(), "--batch_size", "0"});
+  expect_error(1, HasSubstr("batch size of 0"), {"--data", folder_.path(), "--batch_size", "0"});
 }
 
 TEST_F(BadData, a_batch_that_cannot_be_split_evenly_is_refused) {
