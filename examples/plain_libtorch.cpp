@@ -1,4 +1,4 @@
-// A training loop in libtorch alone. readme_loop.cpp is the same on any number of processes.
+// One training loop: plain_libtorch.cpp with libtorch alone, readme_loop.cpp on any number of processes.
 #include <torch/torch.h>
 
 using namespace torch::data;

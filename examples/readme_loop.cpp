@@ -1,4 +1,4 @@
-// The training loop of plain_libtorch.cpp on any number of processes.
+// One training loop: plain_libtorch.cpp with libtorch alone, readme_loop.cpp on any number of processes.
 #include <ivme/ivme.h>
 #include <torch/torch.h>
 

@@ -5,11 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <iostream>
 #include <limits>
 #include <numeric>
-
-#include "ivme/version.h"
 
 namespace examples {
 namespace {
@@ -48,7 +47,7 @@ CLI::Validator one_of(const Words& words) {
     return "there is no '" + value + "'; the nearest is '" + nearest(value, words) + "' (" +
            CLI::detail::join(words, ", ") + ")";
   };
-  return CLI::Validator(check, CLI::detail::join(words, "|"));
+  return CLI::Validator(check, "");
 }
 
 template <class T>
@@ -65,39 +64,47 @@ CLI::Validator number_from(T least) {
              CLI::detail::to_string(least) + " on";
     return "";
   };
-  return CLI::Validator(check, std::is_integral_v<T> ? "N" : "X");
+  return CLI::Validator(check, "");
 }
 
 constexpr int64_t any = std::numeric_limits<int64_t>::min();  // the library says what is wrong with it
 
 void add_options(CLI::App& app, const Program& program, Flags& flags, std::optional<double>& lr,
                  std::string& precision, std::string& sampler) {
-  const auto text = [&](const char* name, auto& target, const char* help) {
-    return app.add_option(name, target, help)->type_name("");
+  const auto word = [&](const char* name, std::string& target, const Words& words, const char* help) {
+    app.add_option(name, target, help)->type_name(CLI::detail::join(words, "|"))->check(one_of(words));
   };
-  text("--model", flags.model, "the network")->check(one_of(program.models));
-  text("--dataset", flags.dataset, "what it learns")->check(one_of(program.datasets));
-  text("--data", flags.data, "folder of the data files")->type_name("DIR");
-  text("--optimizer", flags.optimizer, "")->check(one_of({"sgd", "adamw"}));
-  text("--lr", lr, "learning rate")->check(number_from(0.0));
-  app.add_flag("--scale_lr", flags.scale_lr, "multiply it by the number of processes");
-  text("--scheduler", flags.scheduler, "")->check(one_of({"none", "linear_warmup", "cosine", "step"}));
-  text("--batch_size", flags.batch_size, "samples per process and batch")->check(number_from(any));
-  text("--epochs", flags.epochs, "passes over the data")->check(number_from<int64_t>(1));
-  text("--max_batches", flags.max_batches, "batches per process, over as many epochs as it takes")
-      ->check(number_from<int64_t>(1));
-  text("--gradient_accumulation_steps", flags.accelerator.gradient_accumulation_steps, "batches per update")
-      ->check(number_from(any));
-  text("--clip", flags.clip, "largest norm of the gradients")->check(number_from(0.0));
-  text("--mixed_precision", precision, "")->check(one_of({"no", "bf16", "fp16"}));
-  text("--seed", flags.seed, "")->check(number_from<uint64_t>(0));
+  const auto number = [&](const char* name, auto& target, const std::string& help, auto least) {
+    app.add_option(name, target, help)->type_name("N")->check(number_from(least));
+  };
+  const auto place = [&](const char* name, auto& target, const char* type, const char* help) {
+    app.add_option(name, target, help)->type_name(type);
+  };
+  constexpr int64_t one = 1;
+  word("--model", flags.model, program.models, "Network. Default: the first");
+  word("--dataset", flags.dataset, program.datasets, "What it learns. Default: the first");
+  place("--data", flags.data, "DIR", "Folder of the data. Default: where it was installed");
+  word("--optimizer", flags.optimizer, {"sgd", "adamw"}, "Default: sgd, with momentum 0.9");
+  const std::string sgd_lr = CLI::detail::to_string(program.sgd_lr);
+  number("--lr", lr, "Learning rate. Default: " + sgd_lr + ", adamw 0.001", 0.0);
+  app.add_flag("--scale_lr", flags.scale_lr, "Multiply it by the number of processes");
+  word("--scheduler", flags.scheduler, {"none", "linear_warmup", "cosine", "step"},
+       "Of the rate. Default: none");
+  number("--batch_size", flags.batch_size, "Samples per process and batch. Default: 64", any);
   app.add_flag("--split_batches", flags.accelerator.sharing.split_batches,
-               "--batch_size is that of all processes together");
-  text("--sampler", sampler, "which random order")->check(one_of({"seedable", "default"}));
-  text("--record", flags.accelerator.record, "write the run record")->type_name("FILE");
-  app.add_flag("--record_micro", flags.accelerator.record_micro, "also every loss of every process");
-  text("--save_parameters", flags.save_parameters, "write the trained parameters, raw float32")
-      ->type_name("FILE");
+               "They are those of all processes together");
+  number("--epochs", flags.epochs, "Passes over the data. Default: 1, or as many as --max_batches takes",
+         one);
+  number("--max_batches", flags.max_batches, "Batches per process. Default: those of --epochs", one);
+  number("--gradient_accumulation_steps", flags.accelerator.gradient_accumulation_steps,
+         "Batches per update. Default: 1", any);
+  number("--clip", flags.clip, "Largest norm of the gradients. Default: 0, any", 0.0);
+  word("--mixed_precision", precision, {"no", "bf16", "fp16"}, "Of the forward pass. Default: no");
+  number("--seed", flags.seed, "Of all random numbers. Default: 42", uint64_t{0});
+  word("--sampler", sampler, {"seedable", "default"}, "Which random order. Default: seedable");
+  place("--record", flags.accelerator.record, "FILE", "Write the run record");
+  app.add_flag("--record_micro", flags.accelerator.record_micro, "With every loss of every process");
+  place("--save_parameters", flags.save_parameters, "FILE", "Write the trained parameters, raw float32");
 }
 
 // `-` and `_` are alike in the names of flags.
@@ -128,7 +135,7 @@ std::optional<Flags> parse(int argc, char** argv, const Program& program) {
   flags.dataset = program.datasets.front();
   std::optional<double> lr;
   std::string precision, sampler;
-  CLI::App app(program.description);
+  CLI::App app(program.description, std::filesystem::path(argv[0]).filename());
   app.allow_extras();
   add_options(app, program, flags, lr, precision, sampler);
   try {
@@ -136,6 +143,8 @@ std::optional<Flags> parse(int argc, char** argv, const Program& program) {
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();
     return std::nullopt;
+  } catch (const CLI::ArgumentMismatch& error) {
+    throw UsageError(std::string(error.what()) + "; --help shows what belongs behind it");
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }

@@ -16,7 +16,7 @@
 namespace ivme {
 namespace {
 
-using test::gradient;
+using test::grad_of;
 using test::message_of;
 using test::Ramp;
 using test::Scale;
@@ -114,7 +114,7 @@ TEST(Backward, the_loss_is_divided_by_n_even_outside_of_accumulate) {
   Scale net;
   auto model = accelerator.prepare(net);
   accelerator.backward(model(at::full({1}, 6.0)).sum());
-  EXPECT_EQ(gradient(net->w), 1.5);
+  EXPECT_EQ(grad_of(net->w), 1.5);
 }
 
 TEST(Backward, a_loss_that_is_no_scalar_takes_a_gradient_and_a_graph_may_be_kept) {
@@ -123,9 +123,9 @@ TEST(Backward, a_loss_that_is_no_scalar_takes_a_gradient_and_a_graph_may_be_kept
   auto model = accelerator.prepare(net);
   at::Tensor out = model(at::tensor({2.0, 3.0}));
   accelerator.backward(out, {.gradient = at::tensor({1.0, 10.0}), .retain_graph = true});
-  EXPECT_EQ(gradient(net->w), 32);
+  EXPECT_EQ(grad_of(net->w), 32);
   accelerator.backward(out, {.gradient = at::tensor({1.0, 0.0})});
-  EXPECT_EQ(gradient(net->w), 34);
+  EXPECT_EQ(grad_of(net->w), 34);
 }
 
 TEST(Accumulate, one_large_batch_and_two_small_ones_train_alike) {
@@ -157,7 +157,7 @@ TEST(Accumulate, a_sum_loss_scaled_by_n_over_all_tokens_is_the_token_mean) {
     auto scope = accelerator.accumulate(model);
     accelerator.backward(model(at::full({1}, sum)).sum() * 2 * accelerator.num_processes() / total_tokens);
   }
-  EXPECT_DOUBLE_EQ(gradient(net->w), 1.25);  // the mean of means would be 1.5
+  EXPECT_DOUBLE_EQ(grad_of(net->w), 1.25);  // the mean of means would be 1.5
 }
 
 RANKS_TEST(2, Accumulate, token_means_over_ranks_and_micro_batches_equal_one_process) {
@@ -173,7 +173,7 @@ RANKS_TEST(2, Accumulate, token_means_over_ranks_and_micro_batches_equal_one_pro
     at::Tensor mine = at::tensor(tokens[2 * accelerator.process_index() + micro], at::kFloat);
     accelerator.backward(model(mine).sum() * 2 * accelerator.num_processes() / total);
   }
-  EXPECT_NEAR(gradient(net->w), sum / total, 1e-6);
+  EXPECT_NEAR(grad_of(net->w), sum / total, 1e-6);
 }
 
 RANKS_TEST(2, Accumulate, ranks_agree_at_every_update_and_go_their_own_way_between) {
@@ -186,7 +186,7 @@ RANKS_TEST(2, Accumulate, ranks_agree_at_every_update_and_go_their_own_way_betwe
     auto scope = accelerator.accumulate(model);
     optimizer.zero_grad();
     accelerator.backward(model(at::full({1}, micro + 10 * rank)).sum());
-    gradients.push_back(gradient(net->w));
+    gradients.push_back(grad_of(net->w));
     optimizer.step();
   }
   // (micro + micro' + 20 rank) / 2 on each rank, averaged: the rank's 10 becomes 5.
@@ -202,10 +202,10 @@ RANKS_TEST(2, NoSync, gradients_stay_local_inside_and_are_reduced_after) {
   {
     auto scope = accelerator.no_sync(model);
     accelerator.backward(model(at::full({1}, 1 + rank)).sum());
-    EXPECT_EQ(gradient(net->w), 1 + rank);
+    EXPECT_EQ(grad_of(net->w), 1 + rank);
   }
   accelerator.backward(model(at::full({1}, 10.0)).sum());
-  EXPECT_EQ(gradient(net->w), 11.5);
+  EXPECT_EQ(grad_of(net->w), 11.5);
 }
 
 RANKS_TEST(2, Accumulate, two_models_and_two_optimizers_are_averaged_each) {
@@ -250,9 +250,9 @@ TEST(Accumulate, players_with_losses_of_their_own_start_each_update_from_fresh_g
 
 TEST(ClipGradNorm, scales_to_the_norm_and_returns_the_one_before) {
   Accelerator accelerator;
-  torch::nn::Linear net(2, 1, false);
+  torch::nn::Linear net(torch::nn::LinearOptions(2, 1).bias(false));
   auto model = accelerator.prepare(net);
-  auto give = [&] { net->weight.mutable_grad() = at::tensor({{3.0f, 4.0f}}); };
+  auto give = [&] { net->weight.mutable_grad() = at::tensor({3.0f, 4.0f}).unsqueeze(0); };
   give();
   EXPECT_EQ(accelerator.clip_grad_norm_(model, 1.0).item<double>(), 5);
   EXPECT_NEAR(net->weight.grad()[0][0].item<double>(), 0.6, 1e-6);
@@ -276,7 +276,7 @@ TEST(ClipGradNorm, does_nothing_on_a_micro_batch_without_an_update_but_tells_the
     auto scope = accelerator.accumulate(model);
     accelerator.backward(model(at::full({1}, 8.0)).sum());
     norms.push_back(accelerator.clip_grad_norm_(model, 1.0).item<double>());
-    gradients.push_back(gradient(net->w));
+    gradients.push_back(grad_of(net->w));
   }
   EXPECT_THAT(norms, ElementsAre(4, 8));
   EXPECT_THAT(gradients, ElementsAre(4, DoubleNear(1, 1e-6)));
@@ -288,19 +288,19 @@ RANKS_TEST(2, ClipGradNorm, sees_the_gradients_of_all_ranks) {
   auto model = accelerator.prepare(net);
   accelerator.backward(model(at::full({1}, accelerator.is_main_process() ? 2.0 : 10.0)).sum());
   EXPECT_EQ(accelerator.clip_grad_norm_(model, 1.0).item<double>(), 6);
-  EXPECT_NEAR(gradient(net->w), 1, 1e-6);
+  EXPECT_NEAR(grad_of(net->w), 1, 1e-6);
 }
 
 TEST(ClipGradValue, cuts_each_element_on_micro_batches_that_update) {
   Accelerator accelerator({.gradient_accumulation_steps = 2});
-  torch::nn::Linear net(3, 1, false);
+  torch::nn::Linear net(torch::nn::LinearOptions(3, 1).bias(false));
   auto model = accelerator.prepare(net);
   std::vector<double> sums;
   for (int micro = 0; micro < 2; ++micro) {
     auto scope = accelerator.accumulate(model);
-    net->weight.mutable_grad() = at::tensor({{-7.0f, 0.25f, 9.0f}});
+    net->weight.mutable_grad() = at::tensor({-7.0f, 0.25f, 9.0f}).unsqueeze(0);
     accelerator.clip_grad_value_(model, 0.5);
-    sums.push_back(gradient(net->weight));
+    sums.push_back(grad_of(net->weight));
   }
   EXPECT_THAT(sums, ElementsAre(2.25, 0.25));
   EXPECT_EQ(net->weight.grad()[0][0].item<double>(), -0.5);

@@ -36,7 +36,7 @@ struct Ramp {
   }
 };
 
-inline double gradient(const at::Tensor& parameter) {
+inline double grad_of(const at::Tensor& parameter) {
   return parameter.grad().defined() ? parameter.grad().sum().item<double>() : 0;
 }
 

@@ -14,7 +14,7 @@
 namespace ivme {
 namespace {
 
-using test::gradient;
+using test::grad_of;
 using test::message_of;
 using test::Ramp;
 using test::Scale;
@@ -136,7 +136,7 @@ void check_forwards() {
     at::Tensor scores = pick(output);
     EXPECT_EQ(scores.scalar_type(), at::kFloat);
     accelerator.backward(scores.sum());
-    EXPECT_EQ(gradient(impl->w), expected);
+    EXPECT_EQ(grad_of(impl->w), expected);
   };
   using Map = std::map<std::string, at::Tensor>;
   check(std::make_shared<ShapedImpl<std::tuple<at::Tensor, at::Tensor>>>(), [](auto& out) { return std::get<0>(out); });
@@ -168,7 +168,7 @@ TEST(PreparedModel, takes_several_arguments_and_returns_nothing_where_the_module
   auto many = std::make_shared<ManyImpl>();
   auto model = accelerator.prepare(many);
   accelerator.backward(model(at::ones({1}), 3.0, "given").sum());
-  EXPECT_EQ(gradient(many->w), 3);
+  EXPECT_EQ(grad_of(many->w), 3);
   EXPECT_THAT(model->calls, testing::ElementsAre("given"));
   EXPECT_EQ(accelerator.unwrap_model(model), many);
   auto silent = accelerator.prepare(std::make_shared<SilentImpl>());
@@ -202,7 +202,7 @@ void check_tied_training() {
   EXPECT_TRUE(net->head.is_same(net->embedding));
   accelerator.backward(model(at::zeros({1}, at::kLong)).sum());
   // d/dW of sum_j W_j . W_0: the head gives every row W_0, the embedding row 0 the sum of the rows.
-  EXPECT_EQ(gradient(net->embedding), 12);
+  EXPECT_EQ(grad_of(net->embedding), 12);
   optimizer.step();
   EXPECT_EQ(net->embedding.sum().template item<double>(), 0);
   EXPECT_TRUE(net->head.is_same(net->embedding));
@@ -243,7 +243,7 @@ RANKS_TEST(2, Prepare, parameters_that_a_forward_leaves_out_can_be_declared) {
   for (int step = 0; step < 3; ++step) {
     net->w.mutable_grad() = at::Tensor();
     accelerator.backward(model(at::full({1}, 2.0 * accelerator.process_index())).sum());
-    EXPECT_EQ(gradient(net->w), 1);
+    EXPECT_EQ(grad_of(net->w), 1);
   }
 }
 
