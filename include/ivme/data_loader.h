@@ -22,6 +22,8 @@ struct LoaderOptions {
   int64_t batch_size = 1;  // samples per rank and batch (per global batch with split_batches)
   bool shuffle = false;
   bool drop_last = false;
+  // With shuffle: samples in an epoch, when not as many as the dataset has. More go round again, in another order.
+  std::optional<int64_t> num_samples = {};
   // Instead of shuffle: the sample indices of an epoch, in order. Must give the same on every rank.
   std::function<std::vector<int64_t>(int64_t epoch)> order = {};
   // Instead of batch_size, shuffle, drop_last and order.

@@ -37,6 +37,9 @@ class ForwardScope {
 
 // A model as every rank trains it: called like the module, with the same arguments and result.
 // forward may return whatever visit_tensors (ivme/tensors.h) knows.
+//
+// Write model(x). `->` reaches the module itself, for train(), eval() and its members; model->forward(x) would go around
+// the all-reduce and autocast, and Accelerator::backward throws when gradients come that way.
 template <class Impl>
 class PreparedModel {
  public:

@@ -9,6 +9,7 @@ namespace ivme::detail {
 ForwardScope::ForwardScope(ModelRuntime& runtime) : runtime_(runtime) {
   AcceleratorState& accelerator = *runtime_.accelerator;
   if (accelerator.recording) accelerator.recording->begin();
+  if (at::GradMode::is_enabled()) runtime_.called = runtime_.called_since_backward = true;
   if (runtime_.reducer) runtime_.reducer->before_forward(!runtime_.skip_sync);
   autocast_ = accelerator.autocast();
 }

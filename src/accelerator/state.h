@@ -40,6 +40,8 @@ struct ModelRuntime {
   std::shared_ptr<torch::nn::Module> module;
   std::unique_ptr<BucketReducer> reducer;  // null: one rank, or nothing to train
   bool skip_sync = false;                  // inside no_sync, or a micro-batch that only accumulates
+  bool called = false;                     // with gradients, ever
+  bool called_since_backward = false;
 };
 
 struct PreparedOptimizerState {

@@ -61,7 +61,8 @@ TEST(Collate, structures_are_collated_field_by_field) {
   EXPECT_EQ(second[0].item<double>(), 0.5);
 
   using Fields = std::map<std::string, at::Tensor>;
-  auto fields = default_collate(std::vector<Fields>{{{"x", row(1)}, {"y", row(2)}}, {{"y", row(4)}, {"x", row(3)}}});
+  auto fields =
+      default_collate(std::vector<Fields>{{{"x", row(1)}, {"y", row(2)}}, {{"y", row(4)}, {"x", row(3)}}});
   EXPECT_EQ(fields.at("x")[1][0].item<float>(), 3);
   EXPECT_EQ(fields.at("y")[1][0].item<float>(), 4);
 
@@ -120,7 +121,8 @@ TEST(DataLoader, torchs_datasets_are_read_sample_by_sample_or_mapped_with_stack)
 
 TEST(DataLoader, torchs_datasets_without_targets_are_read_too) {
   torch::data::datasets::TensorDataset numbers(at::arange(5));
-  auto mapped = data_loader(numbers.map(torch::data::transforms::Stack<torch::data::TensorExample>()), {.batch_size = 4});
+  auto mapped = data_loader(numbers.map(torch::data::transforms::Stack<torch::data::TensorExample>()),
+                            {.batch_size = 4});
   auto plain = data_loader(numbers, {.batch_size = 4});
   for (const auto& loader : {plain, mapped}) {
     int64_t sum = 0;

@@ -37,6 +37,9 @@ std::shared_ptr<LoaderCore> make_core(int64_t length, const LoaderOptions& optio
     throw Error("data_loader was asked for a batch size of " + std::to_string(options.batch_size) + ". It must be at least 1.");
   if (options.order && options.shuffle)
     throw Error("data_loader was given both shuffle and an order of its own. Give one of them.");
+  if (options.num_samples && (!options.shuffle || *options.num_samples < 1))
+    throw Error("data_loader was asked for num_samples = " + std::to_string(*options.num_samples) +
+                (options.shuffle ? ". It must be at least 1." : " without shuffle. Turn shuffle on, or give an order of your own."));
   if (options.batch_sampler && (options.order || options.shuffle || options.drop_last || options.batch_size != 1))
     throw Error("data_loader was given a batch sampler together with batch_size, shuffle, drop_last or order. "
                 "The batch sampler decides all of these: leave them out.");

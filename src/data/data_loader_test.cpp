@@ -47,8 +47,9 @@ TEST(SeedableSampler, every_recorded_order_of_accelerate_is_drawn) {
   for (const auto& line : test::recorded("seedable")) {
     SCOPED_TRACE(line.dump().substr(0, 80));
     int64_t n = line["n"];
-    auto loader = as_rank(data_loader(Numbers{n}, {.batch_size = std::max<int64_t>(n, 1), .shuffle = true}),
-                          {.data_seed = line["seed"].get<uint64_t>()});
+    LoaderOptions options{.batch_size = 10, .shuffle = true};
+    if (line.contains("num_samples")) options.num_samples = line["num_samples"];
+    auto loader = as_rank(data_loader(Numbers{n}, options), {.data_seed = line["seed"].get<uint64_t>()});
     loader.set_epoch(line["epoch"]);
     EXPECT_EQ(joined(epoch(loader)), line["order"].get<std::vector<int64_t>>());
     ++lines;
@@ -106,10 +107,26 @@ TEST(SeedableSampler, epochs_differ_and_set_epoch_brings_any_of_them_back) {
   EXPECT_EQ(joined(epoch(loader)), second);
 }
 
+TEST(SeedableSampler, an_epoch_may_have_fewer_or_more_samples_than_the_dataset) {
+  for (int64_t wanted : {3, 8, 13}) {
+    auto loader = as_rank(data_loader(Numbers{8}, {.batch_size = 2, .shuffle = true, .num_samples = wanted}),
+                          {.data_seed = 42});
+    auto order = joined(epoch(loader));
+    EXPECT_EQ(static_cast<int64_t>(order.size()), wanted);
+    EXPECT_EQ(loader.size(), (wanted + 1) / 2);
+    EXPECT_EQ(loader.dataset_size(), 8);
+    std::vector<int64_t> permutation = {6, 3, 0, 7, 2, 1, 4, 5};
+    permutation.resize(std::min<int64_t>(wanted, 8));
+    order.resize(permutation.size());
+    EXPECT_EQ(order, permutation);
+  }
+}
+
 TEST(SeedableSampler, ranks_together_see_every_sample_in_an_order_that_changes_with_the_epoch) {
   auto plain = data_loader(Numbers{8}, {.batch_size = 2, .shuffle = true});
   std::vector<DataLoader<at::Tensor>> ranks;
-  for (int rank : {0, 1}) ranks.push_back(as_rank(plain, {.num_processes = 2, .rank = rank, .data_seed = 42}));
+  for (int rank : {0, 1})
+    ranks.push_back(as_rank(plain, {.num_processes = 2, .rank = rank, .data_seed = 42}));
   std::vector<Batches> epochs_of_rank_0;
   for (int64_t e : {0, 1, 2, 1}) {
     for (auto& rank : ranks) rank.set_epoch(e);
@@ -223,8 +240,9 @@ TEST(DataLoader, ranks_share_an_epoch_as_the_options_say) {
   for (const ShareCase& c : cases) {
     SCOPED_TRACE(testing::Message() << c.split << c.even << c.drop);
     for (int rank : {0, 1}) {
-      auto loader = as_rank(data_loader(Numbers{10}, {.batch_size = 4, .drop_last = c.drop}),
-                            {.num_processes = 2, .rank = rank, .split_batches = c.split, .even_batches = c.even});
+      auto loader =
+          as_rank(data_loader(Numbers{10}, {.batch_size = 4, .drop_last = c.drop}),
+                  {.num_processes = 2, .rank = rank, .split_batches = c.split, .even_batches = c.even});
       const Batches& expected = rank == 0 ? c.rank_0 : c.rank_1;
       EXPECT_EQ(epoch(loader), expected);
       EXPECT_EQ(loader.size(), static_cast<int64_t>(expected.size()));
@@ -241,21 +259,23 @@ TEST(DataLoader, size_is_the_number_of_batches_that_come) {
       for (bool even : {false, true})
         for (bool drop : {false, true})
           for (int rank : {0, 1, 2}) {
-            auto loader = as_rank(data_loader(Numbers{n}, {.batch_size = 3, .drop_last = drop}),
-                                  {.num_processes = 3, .rank = rank, .split_batches = split, .even_batches = even});
-            ASSERT_EQ(loader.size(), static_cast<int64_t>(epoch(loader).size())) << n << split << even << drop << rank;
+            auto loader =
+                as_rank(data_loader(Numbers{n}, {.batch_size = 3, .drop_last = drop}),
+                        {.num_processes = 3, .rank = rank, .split_batches = split, .even_batches = even});
+            ASSERT_EQ(loader.size(), static_cast<int64_t>(epoch(loader).size()))
+                << n << split << even << drop << rank;
           }
 }
 
 TEST(DataLoader, an_order_of_ones_own_may_leave_samples_out_and_changes_with_the_epoch) {
-  auto loader = data_loader(Numbers{10}, {.batch_size = 2, .order = [](int64_t e) {
-                                            return std::vector<int64_t>{7 - e, 3, 9};
-                                          }});
+  auto loader = data_loader(
+      Numbers{10}, {.batch_size = 2, .order = [](int64_t e) { return std::vector<int64_t>{7 - e, 3, 9}; }});
   EXPECT_EQ(loader.size(), 2);
   EXPECT_EQ(epoch(loader), (Batches{{7, 3}, {9}}));
   EXPECT_EQ(epoch(loader), (Batches{{6, 3}, {9}}));
-  auto second = as_rank(data_loader(Numbers{10}, {.order = [](int64_t) { return std::vector<int64_t>{7, 3, 9}; }}),
-                        {.num_processes = 2, .rank = 1});
+  auto second =
+      as_rank(data_loader(Numbers{10}, {.order = [](int64_t) { return std::vector<int64_t>{7, 3, 9}; }}),
+              {.num_processes = 2, .rank = 1});
   EXPECT_EQ(epoch(second), (Batches{{3}, {7}}));
 }
 
@@ -287,7 +307,8 @@ TEST(BatchSampler, batches_of_varying_size_are_dealt_whole) {
 
 TEST(BatchSampler, batches_of_a_known_size_are_shared_like_any_others) {
   auto plain = sampled(7, {{6, 5, 4, 3}, {2, 1, 0}}, 4);
-  EXPECT_EQ(epoch(as_rank(plain, {.num_processes = 2, .rank = 1, .split_batches = true})), (Batches{{4, 3}, {0, 6}}));
+  EXPECT_EQ(epoch(as_rank(plain, {.num_processes = 2, .rank = 1, .split_batches = true})),
+            (Batches{{4, 3}, {0, 6}}));
   EXPECT_EQ(epoch(as_rank(plain, {.num_processes = 2, .rank = 1})), (Batches{{2, 1, 0, 6}}));
 }
 
@@ -306,7 +327,11 @@ TEST(BatchSampler, batches_that_belie_their_size_are_refused) {
 TEST(DataLoader, impossible_options_are_refused_with_a_sentence) {
   EXPECT_THAT(message_of([] { data_loader(Numbers{4}, {.batch_size = 0}); }), HasSubstr("batch size of 0"));
   auto order = [](int64_t) { return std::vector<int64_t>{0}; };
-  EXPECT_THAT(message_of([&] { data_loader(Numbers{4}, {.shuffle = true, .order = order}); }), HasSubstr("shuffle"));
+  EXPECT_THAT(message_of([&] { data_loader(Numbers{4}, {.shuffle = true, .order = order}); }),
+              HasSubstr("shuffle"));
+  EXPECT_THAT(message_of([&] { data_loader(Numbers{4}, {.num_samples = 2}); }), HasSubstr("without shuffle"));
+  EXPECT_THAT(message_of([&] { data_loader(Numbers{4}, {.shuffle = true, .num_samples = 0}); }),
+              HasSubstr("at least 1"));
   auto sampler = std::make_shared<Given>(Batches{{0}}, std::nullopt);
   EXPECT_THAT(message_of([&] { data_loader(Numbers{4}, {.batch_size = 2, .batch_sampler = sampler}); }),
               HasSubstr("batch sampler"));
@@ -314,7 +339,9 @@ TEST(DataLoader, impossible_options_are_refused_with_a_sentence) {
     std::optional<size_t> size() const { return std::nullopt; }
   };
   EXPECT_THAT(message_of([] { data_loader(Endless{Numbers{4}}, {}); }), HasSubstr("size"));
-  auto odd = [] { as_rank(data_loader(Numbers{4}, {.batch_size = 3}), {.num_processes = 2, .split_batches = true}); };
+  auto odd = [] {
+    as_rank(data_loader(Numbers{4}, {.batch_size = 3}), {.num_processes = 2, .split_batches = true});
+  };
   EXPECT_THAT(message_of(odd), testing::AllOf(HasSubstr("3"), HasSubstr("2 processes")));
 }
 

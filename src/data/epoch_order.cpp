@@ -1,6 +1,7 @@
 #include "data/epoch_order.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/randperm.h>
@@ -36,11 +37,23 @@ void share_generator_state(LoaderCore& core) {
   core.generator->set_state(state);
 }
 
-at::Tensor draw_permutation(LoaderCore& core) {
-  auto options = at::TensorOptions(at::kLong);
-  if (core.seed) return at::randperm(core.length, at::detail::createCPUGenerator(*core.seed + core.epoch), options);
-  if (core.generator) return at::randperm(core.length, *core.generator, options);
-  return at::randperm(core.length, at::detail::createCPUGenerator(static_cast<uint64_t>(draw_int64())), options);
+at::Generator generator_of_epoch(LoaderCore& core) {
+  if (core.seed) return at::detail::createCPUGenerator(*core.seed + core.epoch);
+  if (core.generator) return *core.generator;
+  return at::detail::createCPUGenerator(static_cast<uint64_t>(draw_int64()));
+}
+
+int64_t shuffled_length(const LoaderCore& core) {
+  return core.length == 0 ? 0 : core.options.num_samples.value_or(core.length);
+}
+
+at::Tensor draw_shuffled(LoaderCore& core) {
+  at::Generator generator = generator_of_epoch(core);
+  int64_t wanted = shuffled_length(core);
+  std::vector<at::Tensor> rounds = {at::randperm(core.length, generator, at::kLong)};
+  for (int64_t drawn = core.length; drawn < wanted; drawn += core.length)
+    rounds.push_back(at::randperm(core.length, generator, at::kLong));
+  return at::cat(rounds).narrow(0, 0, wanted);
 }
 
 }  // namespace
@@ -62,14 +75,15 @@ EpochOrder draw_order(LoaderCore& core) {
   } else if (options.order) {
     order.indices = to_tensor(options.order(core.epoch));
   } else if (options.shuffle) {
-    order.indices = draw_permutation(core);
+    order.indices = draw_shuffled(core);
   }
   order.length = order.indices.defined() ? order.indices.numel() : core.length;
   return order;
 }
 
 void close_order(LoaderCore& core, const EpochOrder& order) {
-  if (core.generator) at::randperm(order.length, *core.generator, at::TensorOptions(at::kLong));
+  if (core.generator && order.length > 0 && order.length % core.length == 0)
+    at::randperm(core.length, *core.generator, at::kLong);
 }
 
 ShardOptions shard_options(const LoaderCore& core, int64_t length) {
@@ -80,6 +94,7 @@ ShardOptions shard_options(const LoaderCore& core, int64_t length) {
 
 int64_t epoch_length(const LoaderCore& core) {
   if (core.options.order) return static_cast<int64_t>(core.options.order(core.epoch).size());
+  if (core.options.shuffle) return shuffled_length(core);
   if (!core.options.batch_sampler) return core.length;
   int64_t length = 0;
   for (const auto& batch : core.options.batch_sampler->batches(core.epoch)) length += static_cast<int64_t>(batch.size());

@@ -15,7 +15,7 @@ struct EpochOrder {
 // seeded by the CPU generator, on several from the common one. Collective in that last case.
 EpochOrder draw_order(LoaderCore& core);
 
-// The default sampler's generator draws a second permutation at an epoch's end and drops it.
+// The default sampler's generator draws one more permutation at the end of an epoch of whole ones and drops it.
 void close_order(LoaderCore& core, const EpochOrder& order);
 
 // Shard options for an epoch of `length` samples.

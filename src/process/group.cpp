@@ -113,6 +113,11 @@ Group::Group(const ProcessFacts& facts, c10::DeviceType device, std::chrono::mil
     if (device == c10::DeviceType::CUDA)
       add_nccl_backend(group_, c10::make_intrusive<c10d::PrefixStore>("cuda", backend_store), timeout);
     group_->setGroupName("ivme");
+    // This rank is connected; another may still need it for that, so nobody goes on (or ends) before all are.
+    store_->set("joined/" + std::to_string(rank()), bytes("1"));
+    if (std::string missing = missing_ranks("joined/", timeout); !missing.empty())
+      throw Error("Rank " + std::to_string(rank()) + " joined " + std::to_string(size()) + " processes, but rank " + missing +
+                  " did not within " + seconds(timeout) + ". Look at what it did last.");
   } catch (const Error&) {
     throw;
   } catch (const std::exception& failure) {

@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
@@ -6,8 +7,9 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
-#include <fstream>
 
 #include "ivme/seed.h"
 #include "ranks.h"
@@ -30,7 +32,8 @@ enum class ZeroGrad { before_backward, after_step };
 std::vector<double> weights_of_run(AcceleratorOptions options, int64_t samples, ZeroGrad where) {
   Accelerator accelerator(options);
   Scale net;
-  auto [model, optimizer, loader] = accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 1}), data_loader(Ramp{samples}));
+  auto [model, optimizer, loader] =
+      accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 1}), data_loader(Ramp{samples}));
   std::vector<double> weights;
   for (auto& x : loader) {
     auto scope = accelerator.accumulate(model);
@@ -54,7 +57,8 @@ TEST(Accumulate, every_update_starts_from_fresh_gradients_without_accumulation_t
 }
 
 TEST(Accumulate, a_short_last_group_is_divided_by_n_and_updates) {
-  EXPECT_THAT(weights_of_run({.gradient_accumulation_steps = 2}, 5, ZeroGrad::after_step), ElementsAre(0, -1.5, -1.5, -5, -7.5));
+  EXPECT_THAT(weights_of_run({.gradient_accumulation_steps = 2}, 5, ZeroGrad::after_step),
+              ElementsAre(0, -1.5, -1.5, -5, -7.5));
 }
 
 TEST(Accumulate, groups_of_micro_batches_do_not_cross_an_epochs_end) {
@@ -135,7 +139,8 @@ TEST(Accumulate, one_large_batch_and_two_small_ones_train_alike) {
     Accelerator accelerator({.gradient_accumulation_steps = n});
     torch::nn::Linear net(4, 3);
     at::Tensor data = at::randn({80, 4});
-    auto [model, optimizer] = accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 0.1, .momentum = 0.9}));
+    auto [model, optimizer] =
+        accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 0.1, .momentum = 0.9}));
     for (const at::Tensor& batch : data.split(8 / n)) {
       auto scope = accelerator.accumulate(model);
       accelerator.backward(model(batch).square().mean());
@@ -226,13 +231,15 @@ RANKS_TEST(2, Accumulate, two_models_and_two_optimizers_are_averaged_each) {
   EXPECT_EQ(b->weight(), -6);
 }
 
-// Two players, each with its own loss in every micro-batch; the second player's loss reaches the first one's weight.
+// Two players, each with its own loss in every micro-batch; the second player's loss reaches the first one's
+// weight.
 TEST(Accumulate, players_with_losses_of_their_own_start_each_update_from_fresh_gradients) {
   for (int64_t n : {1, 2}) {
     Accelerator accelerator({.gradient_accumulation_steps = n});
     Scale critic, generator;
-    auto [d, g, of_d, of_g] = accelerator.prepare(critic, generator, optim::SGD(critic->parameters(), {.lr = 1}),
-                                                  optim::SGD(generator->parameters(), {.lr = 1}));
+    auto [d, g, of_d, of_g] =
+        accelerator.prepare(critic, generator, optim::SGD(critic->parameters(), {.lr = 1}),
+                            optim::SGD(generator->parameters(), {.lr = 1}));
     at::Tensor one = at::ones({1});
     for (int micro = 0; micro < 2 * n; ++micro) {
       auto scope = accelerator.accumulate(d, g);
@@ -314,7 +321,7 @@ TEST(MixedPrecision, a_prepared_forward_computes_in_bf16_and_gives_float32_out) 
   at::Tensor out = model(x);
   EXPECT_EQ(out.scalar_type(), at::kFloat);
   EXPECT_EQ(net->weight.scalar_type(), at::kFloat);
-  EXPECT_TRUE(at::equal(out, net(x.to(at::kBFloat16).to(at::kFloat)).detach().to(at::kFloat)) == false);
+  EXPECT_FALSE(at::equal(out, net(x)));
   EXPECT_TRUE(at::equal(out, out.to(at::kBFloat16).to(at::kFloat)));  // every value is one of bf16's
   accelerator.backward(out.sum());
   EXPECT_EQ(net->weight.grad().scalar_type(), at::kFloat);
@@ -337,11 +344,13 @@ struct Environment {
 };
 
 TEST(Options, what_the_code_says_wins_over_the_environment_and_the_conflict_is_told_once) {
-  Environment steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "8"), precision("ACCELERATE_MIXED_PRECISION", "bf16");
+  Environment steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "8"),
+      precision("ACCELERATE_MIXED_PRECISION", "bf16");
   EXPECT_EQ(Accelerator().gradient_accumulation_steps(), 8);
   EXPECT_EQ(Accelerator().mixed_precision(), Precision::bf16);
   testing::internal::CaptureStderr();
-  for (int time = 0; time < 2; ++time) EXPECT_EQ(Accelerator({.gradient_accumulation_steps = 2}).gradient_accumulation_steps(), 2);
+  for (int time = 0; time < 2; ++time)
+    EXPECT_EQ(Accelerator({.gradient_accumulation_steps = 2}).gradient_accumulation_steps(), 2);
   std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("ACCELERATE_GRADIENT_ACCUMULATION_STEPS=8"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
@@ -350,11 +359,14 @@ TEST(Options, what_the_code_says_wins_over_the_environment_and_the_conflict_is_t
 TEST(Options, impossible_values_are_refused_with_a_sentence) {
   EXPECT_THAT(message_of([] { Accelerator({.gradient_accumulation_steps = 0}); }), HasSubstr("is 0"));
   EXPECT_THAT(message_of([] { Accelerator({.record_every = 0}); }), HasSubstr("record_every"));
-  EXPECT_THAT(message_of([] { Accelerator({.data_parallel = {.bucket_cap_mb = 0}}); }), HasSubstr("bucket_cap_mb"));
-  EXPECT_THAT(message_of([] { Accelerator({.device = "cdua"}); }), testing::AllOf(HasSubstr("cdua"), HasSubstr("cuda")));
+  EXPECT_THAT(message_of([] { Accelerator({.data_parallel = {.bucket_cap_mb = 0}}); }),
+              HasSubstr("bucket_cap_mb"));
+  EXPECT_THAT(message_of([] { Accelerator({.device = "cdua"}); }),
+              testing::AllOf(HasSubstr("cdua"), HasSubstr("cuda")));
   EXPECT_THAT(message_of([] { Accelerator({.device = "tpu"}); }), HasSubstr("tpu"));
   Environment precision("ACCELERATE_MIXED_PRECISION", "bf61");
-  EXPECT_THAT(message_of([] { Accelerator(); }), testing::AllOf(HasSubstr("bf61"), HasSubstr("did you mean 'bf16'")));
+  EXPECT_THAT(message_of([] { Accelerator(); }),
+              testing::AllOf(HasSubstr("bf61"), HasSubstr("did you mean 'bf16'")));
 }
 
 TEST(Options, a_number_in_the_environment_that_is_none_is_refused) {
@@ -377,6 +389,13 @@ TEST(SetSeed, every_generator_starts_again) {
   EXPECT_FALSE(at::equal(at::rand({4}), torch_));
 }
 
+TEST(SetSeed, can_ask_for_deterministic_algorithms) {
+  bool before = at::globalContext().deterministicAlgorithms();
+  set_seed(5, {.deterministic = true});
+  EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
+  at::globalContext().setDeterministicAlgorithms(before, false);
+}
+
 RANKS_TEST(2, SetSeed, ranks_draw_the_same_unless_it_is_device_specific) {
   Accelerator accelerator;
   auto differs_between_ranks = [&](bool device_specific) {
@@ -389,7 +408,8 @@ RANKS_TEST(2, SetSeed, ranks_draw_the_same_unless_it_is_device_specific) {
 }
 
 RANKS_TEST(1, SetSeed, a_device_specific_seed_needs_an_accelerator_first) {
-  EXPECT_THAT(message_of([] { set_seed(5, {.device_specific = true}); }), HasSubstr("Create the Accelerator first"));
+  EXPECT_THAT(message_of([] { set_seed(5, {.device_specific = true}); }),
+              HasSubstr("Create the Accelerator first"));
   Accelerator accelerator;
   EXPECT_NO_THROW(set_seed(5, {.device_specific = true}));
 }

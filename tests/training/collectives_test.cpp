@@ -268,6 +268,36 @@ RANKS_TEST(2, DataParallel, models_that_differ_between_ranks_are_refused) {
   EXPECT_NE(message_of([&] { accelerator.prepare(net); }), "");
 }
 
+RANKS_TEST(2, DataParallel, gradients_that_went_around_the_prepared_model_are_an_error) {
+  Accelerator accelerator;
+  nn::Linear net(2, 1);
+  auto model = accelerator.prepare(net);
+  auto x = at::ones({1, 2});
+  expect_says(message_of([&] { accelerator.backward(model->forward(x).sum()); }), "Call model(x), not model->forward(x)");
+  accelerator.backward(model(x).sum());
+  {
+    auto local = accelerator.no_sync(model);
+    auto output = model(x);
+    accelerator.backward(output.sum(), {.retain_graph = true});
+    accelerator.backward(output.sum());  // local gradients may come twice
+  }
+  auto output = model(x);
+  accelerator.backward(output.sum(), {.retain_graph = true});
+  expect_says(message_of([&] { accelerator.backward(output.sum()); }), "not reduced");
+}
+
+TEST(DataParallel, on_one_process_a_model_that_is_never_called_as_prepared_is_an_error_too) {
+  Accelerator accelerator({.device = "cpu"});
+  nn::Linear net(2, 1);
+  auto model = accelerator.prepare(net);
+  auto x = at::ones({1, 2});
+  expect_says(message_of([&] { accelerator.backward(model->forward(x).sum()); }), "Call model(x)");
+  auto output = model(x);
+  accelerator.backward(output.sum(), {.retain_graph = true});
+  accelerator.backward(output.sum());
+  accelerator.backward(at::ones({1}).requires_grad_().sum());  // somebody else's loss
+}
+
 RANKS_TEST(2, DataParallel, two_accelerators_share_the_group) {
   Accelerator first;
   { Accelerator second; EXPECT_EQ(second.gather(at::zeros({1})).size(0), 2); }

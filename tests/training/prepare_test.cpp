@@ -109,11 +109,13 @@ struct ShapedImpl : ScaleImpl {
   Output forward(const at::Tensor& x);
 };
 template <>
-std::tuple<at::Tensor, at::Tensor> ShapedImpl<std::tuple<at::Tensor, at::Tensor>>::forward(const at::Tensor& x) {
+std::tuple<at::Tensor, at::Tensor> ShapedImpl<std::tuple<at::Tensor, at::Tensor>>::forward(
+    const at::Tensor& x) {
   return {half(w * x), w};
 }
 template <>
-std::map<std::string, at::Tensor> ShapedImpl<std::map<std::string, at::Tensor>>::forward(const at::Tensor& x) {
+std::map<std::string, at::Tensor> ShapedImpl<std::map<std::string, at::Tensor>>::forward(
+    const at::Tensor& x) {
   return {{"out", half(w * x)}};
 }
 template <>
@@ -139,7 +141,8 @@ void check_forwards() {
     EXPECT_EQ(grad_of(impl->w), expected);
   };
   using Map = std::map<std::string, at::Tensor>;
-  check(std::make_shared<ShapedImpl<std::tuple<at::Tensor, at::Tensor>>>(), [](auto& out) { return std::get<0>(out); });
+  check(std::make_shared<ShapedImpl<std::tuple<at::Tensor, at::Tensor>>>(),
+        [](auto& out) { return std::get<0>(out); });
   check(std::make_shared<ShapedImpl<Map>>(), [](auto& out) { return out.at("out"); });
   check(std::make_shared<ShapedImpl<std::optional<at::Tensor>>>(), [](auto& out) { return *out; });
   check(std::make_shared<ShapedImpl<Answer>>(), [](Answer& out) {
@@ -169,7 +172,8 @@ TEST(PreparedModel, takes_several_arguments_and_returns_nothing_where_the_module
   auto model = accelerator.prepare(many);
   accelerator.backward(model(at::ones({1}), 3.0, "given").sum());
   EXPECT_EQ(grad_of(many->w), 3);
-  EXPECT_THAT(model->calls, testing::ElementsAre("given"));
+  EXPECT_EQ(model(at::ones({1}), 2.0).item<double>(), 0);
+  EXPECT_THAT(model->calls, testing::ElementsAre("given", "default"));
   EXPECT_EQ(accelerator.unwrap_model(model), many);
   auto silent = accelerator.prepare(std::make_shared<SilentImpl>());
   silent(2);
@@ -181,13 +185,17 @@ struct TiedImpl : torch::nn::Module {
   at::Tensor embedding = register_parameter("embedding", at::ones({3, 2}));
   at::Tensor head = register_parameter("head", embedding);
   at::Tensor bias = register_parameter("bias", at::zeros({3}));
-  at::Tensor forward(const at::Tensor& tokens) { return embedding.index_select(0, tokens).matmul(head.t()) + bias; }
+  at::Tensor forward(const at::Tensor& tokens) {
+    return embedding.index_select(0, tokens).matmul(head.t()) + bias;
+  }
 };
 
 // Weights copied one by one, as a move to a device that holds tensors of another kind does.
 struct BreaksTiesImpl : TiedImpl {
   using TiedImpl::to;
-  void to(torch::Device, bool) override { head = parameters_["head"] = embedding.detach().clone().requires_grad_(); }
+  void to(torch::Device, bool) override {
+    head = parameters_["head"] = embedding.detach().clone().requires_grad_();
+  }
 };
 struct TiesAgainImpl : BreaksTiesImpl {
   void tie_weights() { head = parameters_["head"] = embedding; }
@@ -261,7 +269,8 @@ RANKS_TEST(2, Prepare, gradients_may_be_views_of_the_buckets) {
 
 TEST(Prepare, an_empty_holder_is_refused_with_a_sentence) {
   Accelerator accelerator;
-  EXPECT_THAT(message_of([&] { accelerator.prepare(std::shared_ptr<ScaleImpl>()); }), HasSubstr("Construct the model"));
+  EXPECT_THAT(message_of([&] { accelerator.prepare(std::shared_ptr<ScaleImpl>()); }),
+              HasSubstr("Construct the model"));
 }
 
 void check_sizes(bool split) {

@@ -37,7 +37,8 @@ std::vector<Json> lines(const std::string& text) {
 
 std::vector<Json> of_kind(const std::vector<Json>& all, const std::string& kind) {
   std::vector<Json> some;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(some), [&](const Json& line) { return line["kind"] == kind; });
+  std::copy_if(all.begin(), all.end(), std::back_inserter(some),
+               [&](const Json& line) { return line["kind"] == kind; });
   return some;
 }
 
@@ -64,8 +65,8 @@ int64_t number_from(const char* variable, int64_t otherwise) {
 // Trains y = w x towards 1 with learning rate 0.01; returns the updates made.
 int train(Accelerator& accelerator, const LoaderOptions& options, int64_t samples, int epochs = 1) {
   Scale net;
-  auto [model, optimizer, loader] =
-      accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 0.01}), data_loader(Ramp{samples}, options));
+  auto [model, optimizer, loader] = accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 0.01}),
+                                                        data_loader(Ramp{samples}, options));
   int updates = 0;
   for (int epoch = 0; epoch < epochs; ++epoch)
     for (auto& x : loader) {
@@ -111,7 +112,8 @@ TEST(Record, facts_tell_what_was_set_up) {
   EXPECT_EQ(facts["optimizer"]["name"], "SGD");
   EXPECT_EQ(facts["optimizer"]["lr"], 0.25);
   EXPECT_EQ(facts["optimizer"]["momentum"], 0.5);
-  EXPECT_EQ(facts["scheduler"], Json::parse(R"({"name":"cosine_with_warmup","total":7,"steps_per_update":1})"));
+  EXPECT_EQ(facts["scheduler"],
+            Json::parse(R"({"name":"cosine_with_warmup","total":7,"steps_per_update":1})"));
   EXPECT_EQ(facts["precision"], "no");
   EXPECT_EQ(facts["sampler"], "seedable");
   const std::vector<int64_t> order = {6, 3, 0, 7, 2, 1, 4, 5};
@@ -280,8 +282,8 @@ TEST(Record, two_optimizers_have_a_line_each_whether_they_share_the_loss_or_not)
       Accelerator accelerator({.record = file.path()});
       Scale a, b;
       auto [first, second, of_first, of_second, loader] =
-          accelerator.prepare(a, b, optim::SGD(a->parameters(), {.lr = 1}), optim::SGD(b->parameters(), {.lr = 2}),
-                              data_loader(Ramp{2}));
+          accelerator.prepare(a, b, optim::SGD(a->parameters(), {.lr = 1}),
+                              optim::SGD(b->parameters(), {.lr = 2}), data_loader(Ramp{2}));
       for (auto& x : loader) {
         auto scope = accelerator.accumulate(first, second);
         accelerator.backward(first(x).sum() * 0 + 3);
@@ -329,7 +331,8 @@ TEST(Record, the_option_wins_over_the_environment_and_without_both_there_is_none
 }
 
 TEST(Record, a_file_that_cannot_be_opened_is_an_error_at_the_start) {
-  EXPECT_THAT(test::message_of([] { Accelerator({.record = "/no/such/folder/run.jsonl"}); }), HasSubstr("/no/such/folder"));
+  EXPECT_THAT(test::message_of([] { Accelerator({.record = "/no/such/folder/run.jsonl"}); }),
+              HasSubstr("/no/such/folder"));
 }
 
 // Ranks that make 3 and 2 updates, each for itself.
@@ -337,7 +340,8 @@ TEST(Record, ranks_with_different_numbers_of_steps_do_not_wait_for_each_other) {
   if (test::is_rank()) {
     Accelerator accelerator({.sharing = {.even_batches = false}});
     Scale net;
-    auto [optimizer, loader] = accelerator.prepare(optim::SGD(net->parameters(), {.lr = 1}), data_loader(Ramp{5}));
+    auto [optimizer, loader] =
+        accelerator.prepare(optim::SGD(net->parameters(), {.lr = 1}), data_loader(Ramp{5}));
     for (auto& x : loader) {
       accelerator.backward(net(x).sum() * 0 + accelerator.process_index());
       optimizer.step();

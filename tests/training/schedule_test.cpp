@@ -1,9 +1,10 @@
+#include "ivme/schedule.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/optim/sgd.h>
 
-#include "ivme/schedule.h"
 #include "ranks.h"
 #include "training/loop.h"
 
