@@ -7,6 +7,7 @@
 
 #include "accelerator/recording.h"
 #include "accelerator/state.h"
+#include "accelerator/uncalled_models.h"
 #include "gradients/clip.h"
 #include "precision/autocast.h"
 #include "process/collectives.h"
@@ -19,45 +20,6 @@ using detail::ModelRuntime;
 namespace detail {
 
 AcceleratorState::~AcceleratorState() = default;
-
-namespace {
-
-// Gradients of a model that was not called as the prepared object are not reduced over the ranks, and nothing would
-// tell. This looks at such models before and after a backward.
-class UncalledModels {
- public:
-  explicit UncalledModels(const AcceleratorState& state) : several_ranks_(state.group != nullptr) {
-    for (const auto& model : held(state.models)) {
-      bool suspect = several_ranks_ ? model->reducer && !model->skip_sync && !model->called_since_backward : !model->called;
-      if (suspect) suspects_.push_back({model, gradients(*model)});
-      model->called_since_backward = false;
-    }
-  }
-  void check() const {
-    for (const auto& [model, before] : suspects_)
-      if (gradients(*model) != before)
-        throw Error("backward gave gradients to a prepared " + model->module->name() +
-                    (several_ranks_ ? " without a call of the prepared object since the last backward, so that they are not reduced over the ranks. "
-                                    : ", which was never called as the prepared object. ") +
-                    "Call model(x), not model->forward(x), once before each backward.");
-  }
-
- private:
-  // Which tensor each gradient is, and how often it was written.
-  static std::vector<std::pair<const void*, uint32_t>> gradients(const ModelRuntime& model) {
-    std::vector<std::pair<const void*, uint32_t>> all;
-    for (const at::Tensor& parameter : model.module->parameters()) {
-      const at::Tensor& gradient = parameter.grad();
-      all.emplace_back(gradient.unsafeGetTensorImpl(), gradient.defined() ? gradient._version() : 0);
-    }
-    return all;
-  }
-
-  bool several_ranks_;
-  std::vector<std::pair<std::shared_ptr<ModelRuntime>, std::vector<std::pair<const void*, uint32_t>>>> suspects_;
-};
-
-}  // namespace
 
 std::unique_ptr<Autocast> AcceleratorState::autocast() const {
   if (settings.precision == Precision::no) return nullptr;

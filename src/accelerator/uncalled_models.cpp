@@ -1,0 +1,34 @@
+#include "accelerator/uncalled_models.h"
+
+#include <torch/nn/module.h>
+
+namespace ivme::detail {
+
+UncalledModels::UncalledModels(const AcceleratorState& state) : several_ranks_(state.group != nullptr) {
+  for (const auto& model : held(state.models)) {
+    bool suspect = several_ranks_ ? model->reducer && !model->skip_sync && !model->called_since_backward : !model->called;
+    if (suspect) suspects_.emplace_back(model, gradients(*model));
+    model->called_since_backward = false;
+  }
+}
+
+UncalledModels::Gradients UncalledModels::gradients(const ModelRuntime& model) {
+  Gradients all;
+  for (const at::Tensor& parameter : model.module->parameters()) {
+    const at::Tensor& gradient = parameter.grad();
+    all.emplace_back(gradient.unsafeGetTensorImpl(), gradient.defined() ? gradient._version() : 0);
+  }
+  return all;
+}
+
+void UncalledModels::check() const {
+  for (const auto& [model, before] : suspects_) {
+    if (gradients(*model) == before) continue;
+    throw Error("backward gave gradients to a prepared " + model->module->name() +
+                (several_ranks_ ? " without a call of it since the last backward, so they are not reduced over the ranks. "
+                                : " that was never called as the prepared object. ") +
+                "Call model(x), not model->forward(x), once before each backward.");
+  }
+}
+
+}  // namespace ivme::detail
