@@ -176,6 +176,8 @@ record::Facts Recording::facts(const detail::PreparedOptimizerState& optimizer) 
     }
   }
   auto description = optimizer.optimizer.description();
+  for (auto& [key, value] : description.values)
+    if (key == "lr") value = optimizer.optimizer.impl()->initial_lr(0);  // not what a warm-up makes of it
   facts.optimizer = record::OptimizerFacts{description.name, description.values};
   for (const auto& prepared : detail::held(state_.schedules)) {
     if (prepared->schedule.optimizer() && prepared->schedule.optimizer() != optimizer.optimizer.impl()) continue;

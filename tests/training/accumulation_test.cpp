@@ -255,6 +255,21 @@ TEST(Accumulate, players_with_losses_of_their_own_start_each_update_from_fresh_g
   }
 }
 
+TEST(Accumulate, gradients_that_follow_an_update_do_not_leak_into_the_next_group) {
+  Accelerator accelerator({.gradient_accumulation_steps = 2});
+  Scale net;
+  auto [model, optimizer] = accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 1}));
+  for (int micro = 0; micro < 4; ++micro) {
+    auto scope = accelerator.accumulate(model);
+    optimizer.zero_grad();
+    accelerator.backward(model(at::ones({1})).sum());
+    optimizer.step();
+    if (accelerator.sync_gradients())
+      accelerator.backward(model(at::full({1}, 100.0)).sum());  // another's loss
+  }
+  EXPECT_EQ(net->weight(), -2);
+}
+
 TEST(ClipGradNorm, scales_to_the_norm_and_returns_the_one_before) {
   Accelerator accelerator;
   torch::nn::Linear net(torch::nn::LinearOptions(2, 1).bias(false));
