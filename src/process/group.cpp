@@ -163,7 +163,7 @@ void Group::fail(const std::string& what, const std::string& reason) {
     // Every rank that was in the collective says so; who does not is the one that is missing.
     std::string key = "failed/" + what + "/";
     store_->set(key + std::to_string(rank()), bytes("1"));
-    std::string missing = missing_ranks(key, 1s);
+    std::string missing = missing_ranks(key, rank() == 0 ? 2s : 1s);  // rank 0 serves the store: it leaves last
     who = missing.empty() ? "all ranks took part" : "missing: rank " + missing;
   } catch (const std::exception&) {
     who = "missing: rank 0, which has ended";

@@ -36,7 +36,7 @@ Outcome run(const Words& command) {
   std::string line =
       "env -u IVME_RECORD -u IVME_PROBE -u IVME_MAX_STEPS -u ACCELERATE_MIXED_PRECISION "
       "-u ACCELERATE_GRADIENT_ACCUMULATION_STEPS OMP_NUM_THREADS=1 timeout -k 5 150";
-  for (const std::string& word : command) line += " " + quoted(word);
+  for (const std::string& word : command) line.append(" ").append(quoted(word));
   line += " <" + quoted("/dev/null") + " >" + quoted(folder.path("out")) + " 2>" + quoted(folder.path("err"));
   const int status = std::system(line.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(folder.path("out")),
