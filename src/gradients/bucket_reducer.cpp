@@ -4,12 +4,14 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
 #include <limits>
 
+#include "gradients/shared_memory_hook.h"
 #include "ivme/error.h"
 
 namespace ivme {
@@ -46,6 +48,11 @@ void pass_through_one_node(const std::vector<at::Tensor*>& outputs) {
   }
 }
 
+bool fits_shared_average(const BucketReducer::Parameter& parameter) {
+  auto dtype = parameter.tensor.scalar_type();
+  return !parameter.sparse_gradient && (dtype == at::kFloat || dtype == at::kDouble);
+}
+
 }  // namespace
 
 BucketReducer::BucketReducer(std::shared_ptr<Group> group, std::vector<Parameter> parameters, std::vector<at::Tensor> buffers,
@@ -77,6 +84,8 @@ BucketReducer::BucketReducer(std::shared_ptr<Group> group, std::vector<Parameter
       std::move(tensors), std::move(buckets), process_group, std::move(sparse), static_cast<int64_t>(bucket_bytes),
       options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
+  if (group_->shared_average() && std::all_of(parameters.begin(), parameters.end(), fits_shared_average))
+    reducer_->register_comm_hook(shared_memory_hook(group_->shared_average()));
   if (options.find_unused_parameters) {  // the search calls the logger without asking whether there is one
     logger_ = std::make_shared<c10d::Logger>(reducer_);
     reducer_->set_logger(logger_);

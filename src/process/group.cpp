@@ -13,6 +13,7 @@
 
 #include "ivme/error.h"
 #include "process/backend.h"
+#include "support/nearest.h"
 
 namespace ivme {
 namespace {
@@ -51,7 +52,7 @@ class StoreBoard : public record::Board {
 
 // What a broken collective throws: Gloo's own exceptions, or c10d's; anything else is the program's.
 bool of_the_group(const std::exception& failure) {
-  return dynamic_cast<const c10::DistError*>(&failure) != nullptr ||
+  return dynamic_cast<const c10::DistError*>(&failure) != nullptr || dynamic_cast<const RankLost*>(&failure) != nullptr ||
          std::string(typeid(failure).name()).find("gloo") != std::string::npos;
 }
 
@@ -118,6 +119,7 @@ Group::Group(const ProcessFacts& facts, c10::DeviceType device, std::chrono::mil
     if (std::string missing = missing_ranks("joined/", timeout); !missing.empty())
       throw Error("Rank " + std::to_string(rank()) + " joined " + std::to_string(size()) + " processes, but rank " + missing +
                   " did not within " + seconds(timeout) + ". Look at what it did last.");
+    if (where.one_host && device == c10::DeviceType::CPU) share_memory();
   } catch (const Error&) {
     throw;
   } catch (const std::exception& failure) {
@@ -126,6 +128,22 @@ Group::Group(const ProcessFacts& facts, c10::DeviceType device, std::chrono::mil
                 seconds(timeout) + " (" + first_line(failure) +
                 "). Start all ranks, for example with `ivme launch --num_processes " + std::to_string(size()) + "`.");
   }
+}
+
+void Group::share_memory() {
+  std::string choice = read_environment("IVME_ALL_REDUCE").value_or("shared_memory");
+  const std::vector<std::string> choices = {"shared_memory", "gloo"};
+  if (choice != choices[0] && choice != choices[1]) throw Error(unknown_word("IVME_ALL_REDUCE", choice, choices) + ".");
+  std::shared_ptr<SharedAverage> memory;
+  if (choice == "shared_memory" && rank() == 0) memory = SharedAverage::create(size(), timeout_);
+  if (rank() == 0) store_->set("memory", bytes(memory ? memory->address() : "none"));
+  auto address = store_->get("memory");
+  if (choice == "shared_memory" && rank() != 0)
+    memory = SharedAverage::attach(std::string(address.begin(), address.end()), rank(), size(), timeout_);
+  store_->set("mapped/" + std::to_string(rank()), bytes(memory ? "yes" : "no"));
+  for (int other = 0; other < size(); ++other)
+    if (store_->get("mapped/" + std::to_string(other)) != bytes("yes")) return;  // all, or none
+  memory_ = std::move(memory);
 }
 
 Group::~Group() {

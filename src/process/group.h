@@ -10,6 +10,7 @@
 
 #include "ivme/process.h"
 #include "process/environment.h"
+#include "process/shared_average.h"
 #include "record/board.h"
 
 namespace c10d {
@@ -33,6 +34,10 @@ class Group {
   int size() const { return facts_.num_processes; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const { return group_; }
 
+  // For gradients on the CPU, when all ranks are on this host and could map its memory; else null. IVME_ALL_REDUCE=gloo
+  // leaves it null.
+  const std::shared_ptr<SharedAverage>& shared_average() const { return memory_; }
+
   // Runs `call`, which contains a collective. A failure becomes an Error that names `what` and the ranks that did not
   // take part; the group is dead from then on.
   void run(const std::string& what, const std::function<void()>& call);
@@ -49,6 +54,7 @@ class Group {
 
  private:
   Group(const ProcessFacts& facts, c10::DeviceType device, std::chrono::milliseconds timeout);
+  void share_memory();
   [[noreturn]] void fail(const std::string& what, const std::string& reason);
   std::string missing_ranks(const std::string& prefix, std::chrono::milliseconds wait);
 
@@ -56,6 +62,7 @@ class Group {
   std::chrono::milliseconds timeout_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::shared_ptr<SharedAverage> memory_;
   int64_t barriers_ = 0;
   bool failed_ = false;
 };

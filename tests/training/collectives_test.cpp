@@ -184,6 +184,32 @@ RANKS_TEST(2, DataParallel, gradients_are_the_mean_of_the_ranks_with_every_optio
     }
 }
 
+// d loss / d w is the input.
+struct ProductImpl : nn::Module {
+  explicit ProductImpl(const at::Tensor& like) { w = register_parameter("w", at::zeros_like(like)); }
+  at::Tensor forward(const at::Tensor& x) { return (w * x).sum(); }
+  at::Tensor w;
+};
+TORCH_MODULE(Product);
+
+// DistributedDataParallel's definition: each rank's gradient times 1 / P, then Gloo's sum.
+void expect_the_bits_of_gloo(at::ScalarType dtype) {
+  Accelerator accelerator;
+  int ranks = accelerator.num_processes();
+  for (int64_t count : {1, 2, 7, 1000, 65537, 300001, 2000003}) {  // on 3 ranks, the last needs more than two segments
+    at::manual_seed(accelerator.process_index());
+    auto x = at::randn({count}, dtype);
+    Product net(x);
+    auto model = accelerator.prepare(net);
+    accelerator.backward(model(x));
+    EXPECT_TRUE(net->w.grad().equal(accelerator.reduce(x * (1.0 / ranks)))) << count << " values, " << ranks << " ranks";
+  }
+}
+
+RANKS_TEST(2, DataParallel, two_ranks_average_gradients_to_the_bits_of_gloo) { expect_the_bits_of_gloo(at::kFloat); }
+RANKS_TEST(3, DataParallel, three_ranks_average_gradients_to_the_bits_of_gloo) { expect_the_bits_of_gloo(at::kFloat); }
+RANKS_TEST(4, DataParallel, four_ranks_average_gradients_to_the_bits_of_gloo) { expect_the_bits_of_gloo(at::kDouble); }
+
 struct TwoHeadsImpl : nn::Module {
   TwoHeadsImpl() {
     trunk = register_module("trunk", nn::Linear(2, 2));
