@@ -21,18 +21,19 @@ namespace ivme {
 
 // How gradients of a model are reduced, as PyTorch's DistributedDataParallel takes it.
 struct DataParallelOptions {
-  bool broadcast_buffers = true;        // rank 0's buffers before each forward that follows a synchronised one
+  bool broadcast_buffers = true;  // rank 0's buffers before each forward that follows a synchronised one
   bool find_unused_parameters = false;  // needed when a forward does not use every parameter
-  bool gradient_as_bucket_view = false; // gradients are views into the all-reduce buckets: less memory and copying
-  double bucket_cap_mb = 25;            // MiB per all-reduce
+  // Gradients are views into the all-reduce buckets: less memory and copying.
+  bool gradient_as_bucket_view = false;
+  double bucket_cap_mb = 25;  // MiB per all-reduce
 };
 
 // How loaders are shared out (ivme/data_loader.h).
 struct SharingOptions {
   bool split_batches = false;  // batch_size is that of all ranks together
   bool even_batches = true;    // complete the last batches with samples from the epoch's start
-  // One order for a seed whatever the number of ranks, drawn from seed + epoch. Off: the order that Accelerate's default
-  // sampler draws, which differs between 1 and more ranks.
+  // One order for a seed whatever the number of ranks, drawn from seed + epoch. Off: the order that
+  // Accelerate's default sampler draws, which differs between 1 and more ranks.
   bool use_seedable_sampler = true;
   std::optional<uint64_t> data_seed = {};  // instead of the seed that set_seed set
 };
@@ -41,17 +42,19 @@ struct SharingOptions {
 struct AcceleratorOptions {
   std::optional<Precision> mixed_precision = {};            // [ACCELERATE_MIXED_PRECISION] no
   std::optional<int64_t> gradient_accumulation_steps = {};  // [ACCELERATE_GRADIENT_ACCUMULATION_STEPS] 1
-  std::optional<std::string> device = {};                   // [IVME_DEVICE, ACCELERATE_USE_CPU] "cuda" if there is one, else "cpu"
+  // "cpu" or "cuda" [IVME_DEVICE, ACCELERATE_USE_CPU]: "cuda" if there is one.
+  std::optional<std::string> device = {};
   DataParallelOptions data_parallel = {};
   SharingOptions sharing = {};
   bool step_scheduler_with_optimizer = true;
   // The last micro-batch of a loader always updates, so no gradient crosses an epoch's end.
   bool sync_with_dataloader = true;
-  bool device_placement = true;                        // prepare and the loader move models and batches to the device
-  std::optional<std::chrono::milliseconds> timeout = {};    // of collectives [IVME_TIMEOUT seconds]: 30 minutes (10 on GPU)
-  std::optional<std::string> record = {};                   // file of the run record, docs/run_record.md [IVME_RECORD] none
-  bool record_micro = false;                           // also each micro-batch's loss of each rank
-  int64_t record_every = 10;                           // steps between parameter and update norms
+  bool device_placement = true;  // prepare and the loader move models and batches to the device
+  // Of collectives [IVME_TIMEOUT seconds]: 30 minutes, 10 on GPU.
+  std::optional<std::chrono::milliseconds> timeout = {};
+  std::optional<std::string> record = {};  // file of the run record, docs/run_record.md [IVME_RECORD] none
+  bool record_micro = false;               // also each micro-batch's loss of each rank
+  int64_t record_every = 10;               // steps between parameter and update norms
 };
 
 enum class Reduction { sum, mean, max };
@@ -65,7 +68,8 @@ struct BackwardOptions {
 namespace detail {
 struct AcceleratorState;
 
-std::shared_ptr<ModelRuntime> prepare_module(AcceleratorState&, std::shared_ptr<torch::nn::Module>, std::function<void()> tie);
+std::shared_ptr<ModelRuntime> prepare_module(AcceleratorState&, std::shared_ptr<torch::nn::Module>,
+                                             std::function<void()> tie);
 // `key` tells a raw object prepared before.
 PreparedOptimizer prepare_optimizer(AcceleratorState&, const optim::Optimizer&, const void* key);
 PreparedSchedule prepare_schedule(AcceleratorState&, const optim::Schedule&, const void* key);
@@ -79,9 +83,12 @@ at::Tensor reduce(AcceleratorState&, const at::Tensor&, Reduction);
 at::Tensor pad(AcceleratorState&, const at::Tensor&, int64_t dim, double value, bool first);
 
 template <class T>
-concept ModuleHolder = requires(const T& holder) {
-  { holder.ptr() };
-} && std::is_base_of_v<torch::nn::Module, typename std::remove_cvref_t<decltype(std::declval<const T&>().ptr())>::element_type>;
+concept ModuleHolder =
+    requires(const T& holder) {
+      { holder.ptr() };
+    } &&
+    std::is_base_of_v<torch::nn::Module,
+                      typename std::remove_cvref_t<decltype(std::declval<const T&>().ptr())>::element_type>;
 template <class T>
 struct IsPrepared : std::false_type {};
 template <class I>
@@ -119,12 +126,13 @@ class SyncScope {
   std::function<void()> leave_;
 };
 
-// Runs one training loop on one process or on several. Create it once at the start, prepare what the loop uses, call
-// backward in place of loss.backward(). Every rank must make the same calls in the same order.
+// Runs one training loop on one process or on several. Create it once at the start, prepare what the loop
+// uses, call backward in place of loss.backward(). Every rank must make the same calls in the same order.
 //
-// Throws Error (or lets c10::Error pass) for what cannot be done: a device that is not there, a rank that has ended or
-// does not answer within `timeout` (it is named), tensors whose shapes differ between ranks (all of them are listed).
-// After a rank is lost the process group is dead: end the program. Not for use by several threads at once.
+// Throws Error (or lets c10::Error pass) for what cannot be done: a device that is not there, a rank that has
+// ended or does not answer within `timeout` (it is named), tensors whose shapes differ between ranks (all of
+// them are listed). After a rank is lost the process group is dead: end the program. Not for use by several
+// threads at once.
 class Accelerator {
  public:
   explicit Accelerator(const AcceleratorOptions& options = {});
@@ -132,13 +140,15 @@ class Accelerator {
   Accelerator(const Accelerator&) = delete;
   Accelerator& operator=(const Accelerator&) = delete;
 
-  // Takes models (module holders or shared_ptr), optimizers (ivme::optim or torch::optim), loaders and schedules, in any
-  // order and number, and returns their prepared counterparts in the same order (a single one not as a tuple). What is
-  // prepared already comes back as it is. The raw objects stay usable and share parameters and state; a torch::optim
-  // optimizer or scheduler given by reference must outlive the prepared one.
+  // Takes models (module holders or shared_ptr), optimizers (ivme::optim or torch::optim), loaders and
+  // schedules, in any order and number, and returns their prepared counterparts in the same order (a single
+  // one not as a tuple). What is prepared already comes back as it is. The raw objects stay usable and share
+  // parameters and state; a torch::optim optimizer or scheduler given by reference must outlive the prepared
+  // one.
   //
-  // A model is moved to the device; on several ranks its parameters and buffers become rank 0's. Weights that are one
-  // tensor stay one: tie_weights() of the model is called if there is one, and prepare throws if tying broke.
+  // A model is moved to the device; on several ranks its parameters and buffers become rank 0's. Weights that
+  // are one tensor stay one: tie_weights() of the model is called if there is one, and prepare throws if
+  // tying broke.
   template <class... Ts>
   auto prepare(Ts&&... objects) {
     static_assert(sizeof...(Ts) > 0, "prepare at least one object");
@@ -148,12 +158,12 @@ class Accelerator {
       return std::tuple{prepare_one(std::forward<Ts>(objects))...};  // braces: evaluated from left to right
   }
 
-  // loss / gradient_accumulation_steps, then backward; on a synchronised micro-batch gradients are all-reduced (mean
-  // over ranks) while backward still runs.
+  // loss / gradient_accumulation_steps, then backward; on a synchronised micro-batch gradients are
+  // all-reduced (mean over ranks) while backward still runs.
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
 
-  // One micro-batch: `auto scope = accelerator.accumulate(model);` at the top of the loop's body. Every K-th call, and
-  // the last batch of a loader, synchronises: gradients are reduced, optimizers and schedules step.
+  // One micro-batch: `auto scope = accelerator.accumulate(model);` at the top of the loop's body. Every K-th
+  // call, and the last batch of a loader, synchronises: gradients are reduced, optimizers and schedules step.
   template <class... Ms>
   [[nodiscard]] SyncScope accumulate(const Ms&... models) {
     return enter_accumulate({models.runtime()...});
@@ -166,9 +176,9 @@ class Accelerator {
   // The present micro-batch ends in an update.
   bool sync_gradients() const;
 
-  // Scales gradients so that their total norm is at most max_norm and returns the norm they had, a 0-d tensor on the
-  // device. total = norm of the per-tensor norms, factor = min(1, max_norm / (total + 1e-6)). Without effect on
-  // micro-batches that do not synchronise. Takes a prepared or raw model, or its parameters.
+  // Scales gradients so that their total norm is at most max_norm and returns the norm they had, a 0-d tensor
+  // on the device. total = norm of the per-tensor norms, factor = min(1, max_norm / (total + 1e-6)). Without
+  // effect on micro-batches that do not synchronise. Takes a prepared or raw model, or its parameters.
   template <class M>
   at::Tensor clip_grad_norm_(const M& model, double max_norm, double norm_type = 2.0) {
     return clip_norm(gradients_owner(model), max_norm, norm_type);
@@ -181,22 +191,23 @@ class Accelerator {
   // Autocast to mixed_precision until the scope ends (a prepared model's forward does so by itself).
   [[nodiscard]] SyncScope autocast();
 
-  // ---- collectives. Each takes what visit_tensors knows and gives back the same structure with new tensors. Shapes and
-  // dtypes are compared first, and every rank throws when they differ.
-  // All ranks' tensors concatenated along dimension 0; a 0-d tensor becomes [num_processes].
+  // ---- collectives. Each takes what visit_tensors knows and gives back the same structure with new tensors.
+  // Shapes and dtypes are compared first, and every rank throws when they differ. All ranks' tensors
+  // concatenated along dimension 0; a 0-d tensor becomes [num_processes].
   template <class T>
   T gather(T value) {
     visit_tensors(value, [this](at::Tensor& tensor) { tensor = detail::gather(*state_, tensor); });
     return value;
   }
-  // gather without the samples that even_batches repeated: on a loader's last batch, tensors with one row per sample
-  // of the global batch are cut to the real samples. Call it for every batch, inside the loop.
+  // gather without the samples that even_batches repeated: on a loader's last batch, tensors with one row per
+  // sample of the global batch are cut to the real samples. Call it for every batch, inside the loop.
   template <class T>
   T gather_for_metrics(T value) {
     if constexpr (std::is_same_v<T, std::vector<std::string>>)
       return detail::gather_strings(*state_, value, true);
     else
-      visit_tensors(value, [this](at::Tensor& tensor) { tensor = detail::gather_for_metrics(*state_, tensor); });
+      visit_tensors(value,
+                    [this](at::Tensor& tensor) { tensor = detail::gather_for_metrics(*state_, tensor); });
     return value;
   }
   // All ranks' lists joined in the order of ranks.
@@ -211,10 +222,12 @@ class Accelerator {
   // Pads dimension `dim` to the largest size among ranks, behind the values or, with `first`, before them.
   template <class T>
   T pad_across_processes(T value, int64_t dim = 0, double pad_value = 0, bool first = false) {
-    visit_tensors(value, [&](at::Tensor& tensor) { tensor = detail::pad(*state_, tensor, dim, pad_value, first); });
+    visit_tensors(value,
+                  [&](at::Tensor& tensor) { tensor = detail::pad(*state_, tensor, dim, pad_value, first); });
     return value;
   }
-  // Returns once every rank is here. Throws after the timeout, naming the call and the ranks that are missing.
+  // Returns once every rank is here. Throws after the timeout, naming the call and the ranks that are
+  // missing.
   void wait_for_everyone(const std::string& what = "wait_for_everyone");
 
   // ---- facts
@@ -229,7 +242,8 @@ class Accelerator {
   Precision mixed_precision() const;
   int64_t gradient_accumulation_steps() const;
   bool optimizer_step_was_skipped() const;
-  // Samples behind one update, over all ranks: global batch of the loader (default: the first prepared) * accumulation.
+  // Samples behind one update, over all ranks: global batch of the loader (default: the first prepared) *
+  // accumulation.
   int64_t observed_batch_size() const;
   template <class B>
   int64_t observed_batch_size(const DataLoader<B>& loader) const {
@@ -295,7 +309,8 @@ class Accelerator {
     else if constexpr (detail::is_torch_schedule<Type>)
       return detail::prepare_schedule(*state_, optim::wrap(object), std::addressof(object));
     else if constexpr (std::is_convertible_v<Type, std::shared_ptr<torch::optim::Optimizer>>)
-      return detail::prepare_optimizer(*state_, optim::wrap(std::shared_ptr<torch::optim::Optimizer>(object)), object.get());
+      return detail::prepare_optimizer(*state_, optim::wrap(std::shared_ptr<torch::optim::Optimizer>(object)),
+                                       object.get());
     else if constexpr (detail::IsLoader<Type>::value)
       return Type(detail::prepare_loader(*state_, object.core()), object.fetch());
     else if constexpr (detail::SharedModule<Type>::value)
@@ -303,11 +318,13 @@ class Accelerator {
     else if constexpr (detail::ModuleHolder<Type>)
       return prepare_model(object.ptr());
     else if constexpr (std::is_base_of_v<torch::nn::Module, Type>)
-      static_assert(detail::needs_a_shared_module<Type>,
-                    "prepare a model through std::make_shared or a TORCH_MODULE holder: the accelerator keeps it");
+      static_assert(
+          detail::needs_a_shared_module<Type>,
+          "prepare a model through std::make_shared or a TORCH_MODULE holder: the accelerator keeps it");
     else
-      static_assert(detail::cannot_prepare<Type>,
-                    "prepare takes models, ivme::optim or torch::optim optimizers, schedules and ivme::data_loader");
+      static_assert(
+          detail::cannot_prepare<Type>,
+          "prepare takes models, ivme::optim or torch::optim optimizers, schedules and ivme::data_loader");
   }
 
   std::shared_ptr<detail::AcceleratorState> state_;

@@ -12,7 +12,8 @@ struct Batch {
 };
 
 namespace detail {
-at::Tensor stack(const std::vector<at::Tensor>& tensors);  // along a new dimension 0; throws Error listing unequal shapes
+at::Tensor stack(
+    const std::vector<at::Tensor>& tensors);  // along a new dimension 0; throws Error listing unequal shapes
 at::Tensor tensor_of(const std::vector<int64_t>& values);  // int64
 at::Tensor tensor_of(const std::vector<bool>& values);     // bool
 at::Tensor tensor_of(const std::vector<float>& values);    // float32
@@ -34,9 +35,10 @@ auto project(const std::vector<Item>& items, Project&& pick) {
 }
 }  // namespace detail
 
-// Samples of one batch to the batch, as Python's default_collate does: tensors are stacked along a new dimension 0;
-// numbers become a tensor (bool; integers int64; float float32; double float64); torch::data::Example, pair, tuple,
-// vector and map are collated field by field, strings are kept in a vector.
+// Samples of one batch to the batch, as Python's default_collate does: tensors are stacked along a new
+// dimension 0; numbers become a tensor (bool; integers int64; float float32; double float64);
+// torch::data::Example, pair, tuple, vector and map are collated field by field, strings are kept in a
+// vector.
 template <class Item>
 auto default_collate(const std::vector<Item>& items) {
   if constexpr (std::is_same_v<Item, at::Tensor>) {
@@ -62,14 +64,17 @@ auto default_collate(const std::vector<Item>& items) {
     size_t width = items.empty() ? 0 : items.front().size();
     std::vector<decltype(default_collate(Item{}))> columns;
     for (size_t i = 0; i < width; ++i)
-      columns.push_back(default_collate(detail::project(items, [i](const Item& item) { return item.at(i); })));
+      columns.push_back(
+          default_collate(detail::project(items, [i](const Item& item) { return item.at(i); })));
     return columns;
   } else if constexpr (detail::IsMap<Item>::value) {
-    std::map<typename Item::key_type, decltype(default_collate(std::vector<typename Item::mapped_type>{}))> batch;
+    std::map<typename Item::key_type, decltype(default_collate(std::vector<typename Item::mapped_type>{}))>
+        batch;
     if (!items.empty())
       for (const auto& [key, value] : items.front()) {
         const auto& k = key;
-        batch.emplace(k, default_collate(detail::project(items, [&k](const Item& item) { return item.at(k); })));
+        batch.emplace(k,
+                      default_collate(detail::project(items, [&k](const Item& item) { return item.at(k); })));
       }
     return batch;
   } else if constexpr (detail::TupleLike<Item>) {

@@ -22,7 +22,8 @@ struct LoaderOptions {
   int64_t batch_size = 1;  // samples per rank and batch (per global batch with split_batches)
   bool shuffle = false;
   bool drop_last = false;
-  // With shuffle: samples in an epoch, when not as many as the dataset has. More go round again, in another order.
+  // With shuffle: samples in an epoch, when not as many as the dataset has. More go round again, in another
+  // order.
   std::optional<int64_t> num_samples = {};
   // Instead of shuffle: the sample indices of an epoch, in order. Must give the same on every rank.
   std::function<std::vector<int64_t>(int64_t epoch)> order = {};
@@ -60,13 +61,14 @@ bool at_end(const LoaderCore& core);
 std::shared_ptr<LoaderCore> make_core(int64_t length, const LoaderOptions& options);
 }  // namespace detail
 
-// Batches of a map-style dataset. A cheap handle: copies share the epoch counter. Iterate it with range-for, one
-// epoch at a time; one batch is read ahead, so that the last one is known as such before it is handed out.
+// Batches of a map-style dataset. A cheap handle: copies share the epoch counter. Iterate it with range-for,
+// one epoch at a time; one batch is read ahead, so that the last one is known as such before it is handed
+// out.
 //
-// Made by data_loader it reads everything, as PyTorch's DataLoader in one process. Prepared by an Accelerator it reads
-// this rank's share, moves batches to the device, and tells gather_for_metrics and accumulate where the epoch ends.
-// Orders are drawn exactly as Python Accelerate draws them. An epoch left early does not advance the epoch counter (so
-// the next one has the same order, as in Python); set_epoch does.
+// Made by data_loader it reads everything, as PyTorch's DataLoader in one process. Prepared by an Accelerator
+// it reads this rank's share, moves batches to the device, and tells gather_for_metrics and accumulate where
+// the epoch ends. Orders are drawn exactly as Python Accelerate draws them. An epoch left early does not
+// advance the epoch counter (so the next one has the same order, as in Python); set_epoch does.
 //
 // Not for use by several threads at once.
 template <class B>
@@ -134,13 +136,16 @@ class DataLoader {
   iterator begin() const { return iterator(core_, fetch_); }
   std::default_sentinel_t end() const { return {}; }
 
-  int64_t size() const { return detail::batches_of(*core_); }           // batches this rank sees in an epoch
-  int64_t dataset_size() const { return detail::length_of(*core_); }    // samples
-  int64_t global_batch_size() const { return detail::global_batch_of(*core_); }  // samples of all ranks together
-  // Real samples in the last global batch (0: it is full; -1: unknown or drop_last), as Accelerate's remainder.
+  int64_t size() const { return detail::batches_of(*core_); }         // batches this rank sees in an epoch
+  int64_t dataset_size() const { return detail::length_of(*core_); }  // samples
+  int64_t global_batch_size() const {
+    return detail::global_batch_of(*core_);
+  }  // samples of all ranks together
+  // Real samples in the last global batch (0: it is full; -1: unknown or drop_last), as Accelerate's
+  // remainder.
   int64_t remainder() const { return detail::remainder_of(*core_); }
   void set_epoch(int64_t epoch) { detail::set_epoch_of(*core_, epoch); }
-  bool end_of_dataloader() const { return detail::at_end(*core_); }      // the batch in hand is the last
+  bool end_of_dataloader() const { return detail::at_end(*core_); }  // the batch in hand is the last
 
   const std::shared_ptr<detail::LoaderCore>& core() const { return core_; }
   const std::shared_ptr<Fetch>& fetch() const { return fetch_; }
@@ -152,7 +157,8 @@ class DataLoader {
 
 namespace detail {
 template <class D>
-concept FetchesInt64 = requires(D& dataset, const std::vector<int64_t>& indices) { dataset.get_batch(indices); };
+concept FetchesInt64 =
+    requires(D& dataset, const std::vector<int64_t>& indices) { dataset.get_batch(indices); };
 template <class D>
 concept FetchesOne = requires(D& dataset) { dataset.get(size_t{0}); };
 
@@ -188,11 +194,12 @@ auto fetch_batch(D& dataset, Collate& collate, const std::vector<int64_t>& indic
 }
 }  // namespace detail
 
-// A loader over `dataset`, which it keeps (a torch::data dataset copies cheaply: tensors share storage). The dataset has
-// size() and one of
+// A loader over `dataset`, which it keeps (a torch::data dataset copies cheaply: tensors share storage). The
+// dataset has size() and one of
 //   get_batch(const std::vector<int64_t>& indices)  -> the batch: the fastest, no collating
-//   get(size_t index)                               -> one sample; `collate` makes a batch of std::vector of them
-//   get_batch(c10::ArrayRef<size_t>)                -> the batch, as torch::data datasets mapped with Stack have it
+//   get(size_t index)                               -> one sample; `collate` makes a batch of std::vector of
+//   them get_batch(c10::ArrayRef<size_t>)                -> the batch, as torch::data datasets mapped with
+//   Stack have it
 // Throws Error when batch_size < 1, when the dataset has no size, or when options exclude each other.
 template <class D, class Collate = detail::DefaultCollate>
 auto data_loader(D dataset, const LoaderOptions& options = {}, Collate collate = {}) {

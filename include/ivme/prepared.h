@@ -8,8 +8,9 @@
 #include "ivme/schedule.h"
 #include "ivme/tensors.h"
 
-// What Accelerator::prepare returns for a model, an optimizer and a schedule: cheap handles, used in the training loop
-// as the raw object would be. They keep the accelerator's inner state alive. Not for use by several threads at once.
+// What Accelerator::prepare returns for a model, an optimizer and a schedule: cheap handles, used in the
+// training loop as the raw object would be. They keep the accelerator's inner state alive. Not for use by
+// several threads at once.
 namespace ivme {
 
 class Autocast;
@@ -19,8 +20,8 @@ struct ModelRuntime;
 struct PreparedOptimizerState;
 struct PreparedScheduleState;
 
-// One call of a prepared model's forward: on construction buffers are broadcast, the gradient all-reduce is made ready
-// and autocast begins; finish ends autocast and turns half-precision outputs into float32.
+// One call of a prepared model's forward: on construction buffers are broadcast, the gradient all-reduce is
+// made ready and autocast begins; finish ends autocast and turns half-precision outputs into float32.
 class ForwardScope {
  public:
   explicit ForwardScope(ModelRuntime& runtime);
@@ -38,8 +39,8 @@ class ForwardScope {
 // A model as every rank trains it: called like the module, with the same arguments and result.
 // forward may return whatever visit_tensors (ivme/tensors.h) knows.
 //
-// Write model(x). `->` reaches the module itself, for train(), eval() and its members; model->forward(x) would go around
-// the all-reduce and autocast, and Accelerator::backward throws when gradients come that way.
+// Write model(x). `->` reaches the module itself, for train(), eval() and its members; model->forward(x)
+// would go around the all-reduce and autocast, and Accelerator::backward throws when gradients come that way.
 template <class Impl>
 class PreparedModel {
  public:
@@ -75,11 +76,12 @@ class PreparedModel {
 };
 
 // An optimizer that steps once per synchronised micro-batch: step() and zero_grad() on the others do nothing.
-// Inside Accelerator::accumulate zero_grad() never drops gradients that no step has used yet, so it may stand before
-// backward as well as after step.
+// Inside Accelerator::accumulate zero_grad() never drops gradients that no step has used yet, so it may stand
+// before backward as well as after step.
 class PreparedOptimizer {
  public:
-  explicit PreparedOptimizer(std::shared_ptr<detail::PreparedOptimizerState> state) : state_(std::move(state)) {}
+  explicit PreparedOptimizer(std::shared_ptr<detail::PreparedOptimizerState> state)
+      : state_(std::move(state)) {}
 
   void step();
   void zero_grad(bool set_to_none = true);
@@ -94,11 +96,12 @@ class PreparedOptimizer {
 };
 
 // A schedule in step with the optimizer: step() does nothing on micro-batches without an update, else moves
-// num_processes steps on (one with split_batches), so that totals counted in single-process batches keep their meaning.
-// With step_scheduler_with_optimizer off, each call is one plain step.
+// num_processes steps on (one with split_batches), so that totals counted in single-process batches keep
+// their meaning. With step_scheduler_with_optimizer off, each call is one plain step.
 class PreparedSchedule {
  public:
-  explicit PreparedSchedule(std::shared_ptr<detail::PreparedScheduleState> state) : state_(std::move(state)) {}
+  explicit PreparedSchedule(std::shared_ptr<detail::PreparedScheduleState> state)
+      : state_(std::move(state)) {}
 
   void step();
   double lr(size_t group = 0) const;

@@ -68,8 +68,8 @@ inline constexpr bool no_tensors_known = false;
 // Calls `visit` on every tensor inside `value`, in order, by reference so that it may be replaced.
 //
 // Known: at::Tensor; std::tuple, pair, array, vector, map, unordered_map and optional of known types, nested;
-// torch::data::Example and any type with public members `data` and `target`; numbers, enums and strings, which
-// hold no tensor. For another type T write, in T's namespace or in ivme,
+// torch::data::Example and any type with public members `data` and `target`; numbers, enums and strings,
+// which hold no tensor. For another type T write, in T's namespace or in ivme,
 //     void for_each_tensor(T& value, const ivme::TensorVisitor& visit);
 // Without it compilation stops with a message that names T.
 template <class T>

@@ -40,7 +40,8 @@ at::Tensor gather_for_metrics(AcceleratorState& state, const at::Tensor& tensor)
   return row_per_sample ? all.narrow(0, 0, loader->real_rows) : all;
 }
 
-std::vector<std::string> gather_strings(AcceleratorState& state, const std::vector<std::string>& strings, bool for_metrics) {
+std::vector<std::string> gather_strings(AcceleratorState& state, const std::vector<std::string>& strings,
+                                        bool for_metrics) {
   auto all = state.group ? ivme::gather(*state.group, strings) : strings;
   const LoaderCore* loader = state.active->top();
   if (!for_metrics || !loader || !loader->end || loader->real_rows <= 0 || !loader->in_hand) return all;
@@ -59,7 +60,8 @@ at::Tensor pad(AcceleratorState& state, const at::Tensor& tensor, int64_t dim, d
 
 }  // namespace detail
 
-Accelerator::Accelerator(const AcceleratorOptions& options) : state_(std::make_shared<detail::AcceleratorState>()) {
+Accelerator::Accelerator(const AcceleratorOptions& options)
+    : state_(std::make_shared<detail::AcceleratorState>()) {
   state_->options = options;
   state_->facts = process_facts();
   state_->settings = detail::decide(options, state_->facts);
@@ -75,7 +77,8 @@ Accelerator::Accelerator(const AcceleratorOptions& options) : state_(std::make_s
   record.rank = facts.process_index;
   record.world_size = facts.num_processes;
   record.name = std::to_string(records++);
-  state_->recording = std::make_unique<Recording>(*state_, record, state_->group ? state_->group->board() : nullptr);
+  state_->recording =
+      std::make_unique<Recording>(*state_, record, state_->group ? state_->group->board() : nullptr);
 }
 
 Accelerator::~Accelerator() {
@@ -87,7 +90,9 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
   if (state_->recording) state_->recording->backward(loss, state_->active->top());
   int64_t steps = state_->settings.accumulation;
   at::Tensor share = steps == 1 ? loss : at::div(loss, steps);
-  auto run = [&] { share.backward(options.gradient.value_or(at::Tensor()), options.retain_graph, options.create_graph); };
+  auto run = [&] {
+    share.backward(options.gradient.value_or(at::Tensor()), options.retain_graph, options.create_graph);
+  };
   detail::UncalledModels uncalled(*state_);
   if (state_->group)
     state_->group->run("the all-reduce of gradients in backward", run);
@@ -119,16 +124,19 @@ SyncScope Accelerator::enter_accumulate(std::vector<std::shared_ptr<ModelRuntime
   ++sync.open_scopes;
   if (state_->recording) state_->recording->micro_batch_entered();
   if (models.empty()) models = detail::held(state_->models);
-  auto no_sync = std::make_shared<SyncScope>(sync.sync ? SyncScope(nullptr) : enter_no_sync(std::move(models)));
+  auto no_sync =
+      std::make_shared<SyncScope>(sync.sync ? SyncScope(nullptr) : enter_no_sync(std::move(models)));
   return SyncScope([state = state_, no_sync] {
     --state->sync.open_scopes;
-    if (state->recording && state->active->top() && state->active->top()->end) state->recording->epoch_ended();
+    if (state->recording && state->active->top() && state->active->top()->end)
+      state->recording->epoch_ended();
   });
 }
 
 bool Accelerator::sync_gradients() const { return state_->sync.sync; }
 
-at::Tensor Accelerator::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+at::Tensor Accelerator::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm,
+                                  double norm_type) {
   at::Tensor total = gradient_norm(parameters, norm_type);
   if (!state_->sync.sync) return total;
   if (state_->recording && norm_type == 2.0) state_->recording->before_clip(parameters, total);
@@ -173,7 +181,9 @@ bool Accelerator::optimizer_step_was_skipped() const {
 int64_t Accelerator::observed_batch_size() const {
   auto loaders = detail::held(state_->loaders);
   if (loaders.empty())
-    throw Error("observed_batch_size was asked for, but no loader is prepared yet. Prepare one first, or pass the loader.");
+    throw Error(
+        "observed_batch_size was asked for, but no loader is prepared yet. Prepare one first, or pass the "
+        "loader.");
   return detail::global_batch_of(*loaders.front()) * state_->settings.accumulation;
 }
 

@@ -33,7 +33,8 @@ EarlyEnd::EarlyEnd() {
   int64_t steps = 0;
   auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), steps);
   if (failure != std::errc() || end != text->data() + text->size() || steps < 1)
-    throw Error("The environment says IVME_MAX_STEPS=" + *text + ", which is not a positive number of steps.");
+    throw Error("The environment says IVME_MAX_STEPS=" + *text +
+                ", which is not a positive number of steps.");
   steps_ = steps;
 }
 

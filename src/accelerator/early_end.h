@@ -7,9 +7,9 @@ namespace ivme::detail {
 struct AcceleratorState;
 struct PreparedOptimizerState;
 
-// IVME_MAX_STEPS=n ends the program after n steps, IVME_PROBE=1 after the first, with exit code 0: what lets a tool run a
-// program only as far as it needs. With several optimizers, when each has made n, or one is about to make one more.
-// These are the only places where the library ends a program.
+// IVME_MAX_STEPS=n ends the program after n steps, IVME_PROBE=1 after the first, with exit code 0: what lets
+// a tool run a program only as far as it needs. With several optimizers, when each has made n, or one is
+// about to make one more. These are the only places where the library ends a program.
 class EarlyEnd {
  public:
   EarlyEnd();  // reads the environment; throws Error for what is not a positive number

@@ -3,8 +3,8 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/transformerlayer.h>
 #include <torch/nn/modules/rnn.h>
+#include <torch/nn/modules/transformerlayer.h>
 
 #include "support/hash.h"
 
@@ -23,14 +23,17 @@ bool any_module(const nn::Module& module, Test test) {
 template <class... Ms>
 bool drops(const nn::Module* module) {
   bool found = false;
-  ((dynamic_cast<const Ms*>(module) && (found = found || dynamic_cast<const Ms*>(module)->options.p() > 0)), ...);
+  ((dynamic_cast<const Ms*>(module) && (found = found || dynamic_cast<const Ms*>(module)->options.p() > 0)),
+   ...);
   return found;
 }
 
 template <class... Ms>
 bool drops_between_layers(const nn::Module* module) {
   bool found = false;
-  ((dynamic_cast<const Ms*>(module) && (found = found || dynamic_cast<const Ms*>(module)->options.dropout() > 0)), ...);
+  ((dynamic_cast<const Ms*>(module) &&
+    (found = found || dynamic_cast<const Ms*>(module)->options.dropout() > 0)),
+   ...);
   return found;
 }
 
@@ -39,7 +42,8 @@ bool drops_between_layers(const nn::Module* module) {
 std::unordered_set<const void*> sparse_gradient_parameters(const nn::Module& module) {
   std::unordered_set<const void*> weights;
   any_module(module, [&](const nn::Module* one) {
-    if (auto embedding = dynamic_cast<const nn::EmbeddingImpl*>(one); embedding && embedding->options.sparse())
+    if (auto embedding = dynamic_cast<const nn::EmbeddingImpl*>(one);
+        embedding && embedding->options.sparse())
       weights.insert(embedding->weight.unsafeGetTensorImpl());
     if (auto bag = dynamic_cast<const nn::EmbeddingBagImpl*>(one); bag && bag->options.sparse())
       weights.insert(bag->weight.unsafeGetTensorImpl());
@@ -57,7 +61,8 @@ bool has_batch_norm(const nn::Module& module) {
 
 bool has_dropout(const nn::Module& module) {
   return any_module(module, [](const nn::Module* one) {
-    return drops<nn::DropoutImpl, nn::Dropout2dImpl, nn::Dropout3dImpl, nn::AlphaDropoutImpl, nn::FeatureAlphaDropoutImpl>(one) ||
+    return drops<nn::DropoutImpl, nn::Dropout2dImpl, nn::Dropout3dImpl, nn::AlphaDropoutImpl,
+                 nn::FeatureAlphaDropoutImpl>(one) ||
            drops_between_layers<nn::RNNImpl, nn::LSTMImpl, nn::GRUImpl, nn::MultiheadAttentionImpl>(one);
   });
 }

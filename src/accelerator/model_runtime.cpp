@@ -22,7 +22,8 @@ void ForwardScope::finish(const std::function<void(const TensorVisitor&)>& visit
   std::vector<at::Tensor*> outputs;
   auto finish_one = [&](at::Tensor& output) {
     if (!output.defined()) return;
-    if (half && (output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf)) output = output.to(at::kFloat);
+    if (half && (output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf))
+      output = output.to(at::kFloat);
     outputs.push_back(&output);
   };
   if (half || runtime_.reducer) visit_outputs(finish_one);

@@ -25,7 +25,8 @@ T decide_one(const std::optional<T>& in_code, const char* variable, T fallback, 
   T from_environment = parse(*text);
   if (!in_code) return from_environment;
   if (*in_code != from_environment && main)
-    warn_once(variable, std::string(variable) + "=" + *text + " is set, but the program gives another value itself; the program's is used.");
+    warn_once(variable, std::string(variable) + "=" + *text +
+                            " is set, but the program gives another value itself; the program's is used.");
   return *in_code;
 }
 
@@ -33,13 +34,14 @@ int64_t parse_count(const std::string& variable, const std::string& text) {
   int64_t value = 0;
   auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (failure != std::errc() || end != text.data() + text.size())
-    throw Error("The environment says " + variable + "=" + text + ", which is not a whole number. Set it to 1 or more.");
+    throw Error("The environment says " + variable + "=" + text +
+                ", which is not a whole number. Set it to 1 or more.");
   return value;
 }
 
 std::string device_word(const AcceleratorOptions& options, bool main) {
-  if (auto cpu = read_environment("ACCELERATE_USE_CPU"); cpu && is_true("ACCELERATE_USE_CPU", *cpu) && !options.device &&
-                                                         !read_environment("IVME_DEVICE"))
+  if (auto cpu = read_environment("ACCELERATE_USE_CPU");
+      cpu && is_true("ACCELERATE_USE_CPU", *cpu) && !options.device && !read_environment("IVME_DEVICE"))
     return "cpu";
   auto same = [](const std::string& text) { return text; };
   return decide_one<std::string>(options.device, "IVME_DEVICE", at::hasCUDA() ? "cuda" : "cpu", same, main);
@@ -50,29 +52,35 @@ c10::Device decide_device(const AcceleratorOptions& options, const ProcessFacts&
   if (word == "gpu") word = "cuda";
   if (word == "cpu") return c10::Device(c10::kCPU);
   if (word == "xla" || word == "tpu" || word.starts_with("xla:"))
-    throw Error("The device '" + word + "' was asked for, but this version of ivme has no XLA path yet. Use cpu or cuda.");
+    throw Error("The device '" + word +
+                "' was asked for, but this version of ivme has no XLA path yet. Use cpu or cuda.");
   if (word != "cuda") {
     const std::vector<std::string> choices = {"cpu", "cuda"};
     throw Error(unknown_word("device", word, choices) + ".");
   }
   if (!at::hasCUDA())
-    throw Error("A GPU was asked for, but this libtorch sees none. Check the driver and that libtorch is a CUDA build, or use --cpu.");
+    throw Error(
+        "A GPU was asked for, but this libtorch sees none. Check the driver and that libtorch is a CUDA "
+        "build, or use --cpu.");
   int count = at::detail::getCUDAHooks().deviceCount();
   if (facts.local_num_processes > count)
-    throw Error(std::to_string(facts.local_num_processes) + " processes were asked for on this host, but it has " +
-                std::to_string(count) + " GPUs. Use --num_processes " + std::to_string(count) + ", or --cpu.");
+    throw Error(std::to_string(facts.local_num_processes) +
+                " processes were asked for on this host, but it has " + std::to_string(count) +
+                " GPUs. Use --num_processes " + std::to_string(count) + ", or --cpu.");
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(facts.local_process_index));
 }
 
 std::chrono::milliseconds decide_timeout(const AcceleratorOptions& options, const c10::Device& device) {
-  auto fallback = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::minutes(device.is_cuda() ? 10 : 30));
+  auto fallback =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::minutes(device.is_cuda() ? 10 : 30));
   if (options.timeout) return *options.timeout;
   auto text = read_environment("IVME_TIMEOUT");
   if (!text) return fallback;
   double seconds = 0;
   auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), seconds);
   if (failure != std::errc() || end != text->data() + text->size() || !(seconds > 0))
-    throw Error("The environment says IVME_TIMEOUT=" + *text + ", which is not a positive number of seconds.");
+    throw Error("The environment says IVME_TIMEOUT=" + *text +
+                ", which is not a positive number of seconds.");
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
@@ -81,19 +89,25 @@ std::chrono::milliseconds decide_timeout(const AcceleratorOptions& options, cons
 Settings decide(const AcceleratorOptions& options, const ProcessFacts& facts) {
   Settings settings;
   bool main = facts.process_index == 0;
-  settings.precision = decide_one<Precision>(options.mixed_precision, "ACCELERATE_MIXED_PRECISION", Precision::no, parse_precision, main);
+  settings.precision = decide_one<Precision>(options.mixed_precision, "ACCELERATE_MIXED_PRECISION",
+                                             Precision::no, parse_precision, main);
   if (settings.precision == Precision::fp16)
-    throw Error("mixed_precision fp16 was asked for, but it needs a gradient scaler, which this version of ivme does not have yet. "
-                "Use bf16, which needs none.");
+    throw Error(
+        "mixed_precision fp16 was asked for, but it needs a gradient scaler, which this version of ivme does "
+        "not have yet. "
+        "Use bf16, which needs none.");
   settings.accumulation = decide_one<int64_t>(
       options.gradient_accumulation_steps, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", 1,
-      [](const std::string& text) { return parse_count("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", text); }, main);
+      [](const std::string& text) { return parse_count("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", text); },
+      main);
   if (settings.accumulation < 1)
-    throw Error("gradient_accumulation_steps is " + std::to_string(settings.accumulation) + ". It must be at least 1.");
+    throw Error("gradient_accumulation_steps is " + std::to_string(settings.accumulation) +
+                ". It must be at least 1.");
   if (options.record_every < 1)
     throw Error("record_every is " + std::to_string(options.record_every) + ". It must be at least 1 step.");
   if (!(options.data_parallel.bucket_cap_mb > 0))
-    throw Error("bucket_cap_mb is " + std::to_string(options.data_parallel.bucket_cap_mb) + ". It must be positive.");
+    throw Error("bucket_cap_mb is " + std::to_string(options.data_parallel.bucket_cap_mb) +
+                ". It must be positive.");
   settings.device = decide_device(options, facts);
   settings.timeout = decide_timeout(options, settings.device);
   settings.record = options.record.value_or(read_environment("IVME_RECORD").value_or(""));

@@ -23,8 +23,10 @@ size_t distinct(const std::vector<at::Tensor>& tensors) {
   return seen.size();
 }
 
-// Weights that are one tensor must still be one when the model has moved; else the optimizer would train half of them.
-void move_and_keep_ties(torch::nn::Module& module, const c10::Device& device, const std::function<void()>& tie) {
+// Weights that are one tensor must still be one when the model has moved; else the optimizer would train half
+// of them.
+void move_and_keep_ties(torch::nn::Module& module, const c10::Device& device,
+                        const std::function<void()>& tie) {
   size_t before = distinct(module.parameters());
   module.to(device);
   if (tie) tie();
@@ -44,15 +46,18 @@ std::unique_ptr<BucketReducer> reducer_for(AcceleratorState& state, torch::nn::M
     if (item.value().requires_grad() && seen.insert(item.value().unsafeGetTensorImpl()).second)
       parameters.push_back({item.key(), item.value(), sparse.count(item.value().unsafeGetTensorImpl()) > 0});
   if (parameters.empty()) return nullptr;
-  return std::make_unique<BucketReducer>(state.group, std::move(parameters), module.buffers(), state.options.data_parallel);
+  return std::make_unique<BucketReducer>(state.group, std::move(parameters), module.buffers(),
+                                         state.options.data_parallel);
 }
 
 }  // namespace
 
-std::shared_ptr<ModelRuntime> prepare_module(AcceleratorState& state, std::shared_ptr<torch::nn::Module> module,
+std::shared_ptr<ModelRuntime> prepare_module(AcceleratorState& state,
+                                             std::shared_ptr<torch::nn::Module> module,
                                              std::function<void()> tie) {
   if (!module) throw Error("prepare was given an empty model holder. Construct the model first.");
-  if (auto known = find_prepared(state.models, [&](const ModelRuntime& one) { return one.module == module; })) return known;
+  if (auto known = find_prepared(state.models, [&](const ModelRuntime& one) { return one.module == module; }))
+    return known;
   if (state.options.device_placement) move_and_keep_ties(*module, state.settings.device, tie);
   auto runtime = std::make_shared<ModelRuntime>();
   runtime->accelerator = state.shared_from_this();
@@ -63,10 +68,13 @@ std::shared_ptr<ModelRuntime> prepare_module(AcceleratorState& state, std::share
   return runtime;
 }
 
-PreparedOptimizer prepare_optimizer(AcceleratorState& state, const optim::Optimizer& optimizer, const void* key) {
-  auto prepared = find_prepared(state.optimizers, [&](const PreparedOptimizerState& one) { return one.key == key; });
+PreparedOptimizer prepare_optimizer(AcceleratorState& state, const optim::Optimizer& optimizer,
+                                    const void* key) {
+  auto prepared =
+      find_prepared(state.optimizers, [&](const PreparedOptimizerState& one) { return one.key == key; });
   if (!prepared) {
-    prepared = std::make_shared<PreparedOptimizerState>(PreparedOptimizerState{state.shared_from_this(), key, optimizer});
+    prepared = std::make_shared<PreparedOptimizerState>(
+        PreparedOptimizerState{state.shared_from_this(), key, optimizer});
     prepared->number = static_cast<int>(state.optimizers.size());
     state.optimizers.push_back(prepared);
   }
@@ -74,9 +82,11 @@ PreparedOptimizer prepare_optimizer(AcceleratorState& state, const optim::Optimi
 }
 
 PreparedSchedule prepare_schedule(AcceleratorState& state, const optim::Schedule& schedule, const void* key) {
-  auto prepared = find_prepared(state.schedules, [&](const PreparedScheduleState& one) { return one.key == key; });
+  auto prepared =
+      find_prepared(state.schedules, [&](const PreparedScheduleState& one) { return one.key == key; });
   if (!prepared) {
-    prepared = std::make_shared<PreparedScheduleState>(PreparedScheduleState{state.shared_from_this(), key, schedule});
+    prepared = std::make_shared<PreparedScheduleState>(
+        PreparedScheduleState{state.shared_from_this(), key, schedule});
     state.schedules.push_back(prepared);
   }
   return PreparedSchedule(prepared);

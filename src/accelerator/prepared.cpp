@@ -56,7 +56,8 @@ void PreparedSchedule::step() {
   if (!accelerator.options.step_scheduler_with_optimizer) return state_->schedule.step();
   if (!accelerator.sync.sync) return;
   for (const auto& optimizer : detail::held(accelerator.optimizers))
-    if (optimizer->step_was_skipped && (!state_->schedule.optimizer() || state_->schedule.optimizer() == optimizer->optimizer.impl()))
+    if (optimizer->step_was_skipped &&
+        (!state_->schedule.optimizer() || state_->schedule.optimizer() == optimizer->optimizer.impl()))
       return;
   int steps = accelerator.options.sharing.split_batches ? 1 : accelerator.facts.num_processes;
   for (int i = 0; i < steps; ++i) state_->schedule.step();

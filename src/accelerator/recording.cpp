@@ -60,7 +60,8 @@ record::Strings relevant_environment() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     std::string text = *entry;
     std::string name = text.substr(0, text.find('='));
-    for (const char* prefix : {"IVME_", "ACCELERATE_", "OMP_", "MKL_", "ATEN_", "ONEDNN_", "CUDA_VISIBLE_DEVICES", "PJRT_DEVICE", "WORLD_SIZE"})
+    for (const char* prefix : {"IVME_", "ACCELERATE_", "OMP_", "MKL_", "ATEN_", "ONEDNN_",
+                               "CUDA_VISIBLE_DEVICES", "PJRT_DEVICE", "WORLD_SIZE"})
       if (name.starts_with(prefix)) variables.emplace_back(name, text.substr(name.size() + 1));
   }
   std::sort(variables.begin(), variables.end());
@@ -69,7 +70,8 @@ record::Strings relevant_environment() {
 
 }  // namespace
 
-Recording::Recording(const detail::AcceleratorState& state, record::RecordOptions options, std::shared_ptr<record::Board> board)
+Recording::Recording(const detail::AcceleratorState& state, record::RecordOptions options,
+                     std::shared_ptr<record::Board> board)
     : state_(state), record_(std::move(options), std::move(board)), every_(state.options.record_every) {}
 
 void Recording::begin() {
@@ -180,9 +182,11 @@ record::Facts Recording::facts(const detail::PreparedOptimizerState& optimizer) 
     if (key == "lr") value = optimizer.optimizer.impl()->initial_lr(0);  // not what a warm-up makes of it
   facts.optimizer = record::OptimizerFacts{description.name, description.values};
   for (const auto& prepared : detail::held(state_.schedules)) {
-    if (prepared->schedule.optimizer() && prepared->schedule.optimizer() != optimizer.optimizer.impl()) continue;
+    if (prepared->schedule.optimizer() && prepared->schedule.optimizer() != optimizer.optimizer.impl())
+      continue;
     bool with_optimizer = state_.options.step_scheduler_with_optimizer;
-    int64_t per_update = state_.options.sharing.split_batches || !with_optimizer ? 1 : state_.facts.num_processes;
+    int64_t per_update =
+        state_.options.sharing.split_batches || !with_optimizer ? 1 : state_.facts.num_processes;
     auto schedule = prepared->schedule.description();
     facts.scheduler = record::SchedulerFacts{schedule.name, schedule.total, per_update};
     break;

@@ -20,13 +20,14 @@ struct AcceleratorState;
 struct PreparedOptimizerState;
 }  // namespace detail
 
-// Watches a run and writes its record (docs/run_record.md): what was backwarded since the last update, which samples
-// that came from, and the norms. One per rank; for the thread that trains.
+// Watches a run and writes its record (docs/run_record.md): what was backwarded since the last update, which
+// samples that came from, and the norms. One per rank; for the thread that trains.
 class Recording {
  public:
-  Recording(const detail::AcceleratorState& state, record::RecordOptions options, std::shared_ptr<record::Board> board);
+  Recording(const detail::AcceleratorState& state, record::RecordOptions options,
+            std::shared_ptr<record::Board> board);
 
-  void begin();                                    // the first step begins; later calls do nothing
+  void begin();  // the first step begins; later calls do nothing
   void model_prepared(const torch::nn::Module& module);
   void micro_batch_entered() { ++scopes_entered_; }
   void backward(const at::Tensor& loss, const detail::LoaderCore* loader);

@@ -30,9 +30,9 @@ Settings decide(const AcceleratorOptions& options, const ProcessFacts& facts);
 
 // Where the loop stands between two updates.
 struct SyncState {
-  bool sync = true;          // this micro-batch ends in an update
-  int64_t micro_batches = 0; // entered since the counter was last reset
-  int open_scopes = 0;       // accumulate scopes the loop is inside of
+  bool sync = true;           // this micro-batch ends in an update
+  int64_t micro_batches = 0;  // entered since the counter was last reset
+  int open_scopes = 0;        // accumulate scopes the loop is inside of
 };
 
 struct ModelRuntime {
@@ -48,12 +48,12 @@ struct PreparedOptimizerState {
   std::shared_ptr<AcceleratorState> accelerator;
   const void* key = nullptr;
   optim::Optimizer optimizer;
-  // The gradients that may be dropped, each with its version: those of the last step, or of the time when the present
-  // group of micro-batches began.
+  // The gradients that may be dropped, each with its version: those of the last step, or of the time when the
+  // present group of micro-batches began.
   std::vector<std::pair<const void*, uint32_t>> settled = {};
   bool step_was_skipped = false;
-  int number = 0;                 // in the order of preparation
-  int64_t steps = 0;              // made so far
+  int number = 0;     // in the order of preparation
+  int64_t steps = 0;  // made so far
 
   void settle_gradients();
   bool has_unused_gradients() const;  // a backward has added to them since

@@ -6,7 +6,8 @@ namespace ivme::detail {
 
 UncalledModels::UncalledModels(const AcceleratorState& state) : several_ranks_(state.group != nullptr) {
   for (const auto& model : held(state.models)) {
-    bool suspect = several_ranks_ ? model->reducer && !model->skip_sync && !model->called_since_backward : !model->called;
+    bool suspect = several_ranks_ ? model->reducer && !model->skip_sync && !model->called_since_backward
+                                  : !model->called;
     if (suspect) suspects_.emplace_back(model, gradients(*model));
     model->called_since_backward = false;
   }
@@ -24,10 +25,12 @@ UncalledModels::Gradients UncalledModels::gradients(const ModelRuntime& model) {
 void UncalledModels::check() const {
   for (const auto& [model, before] : suspects_) {
     if (gradients(*model) == before) continue;
-    throw Error("backward gave gradients to a prepared " + model->module->name() +
-                (several_ranks_ ? " without a call of it since the last backward, so they are not reduced over the ranks. "
-                                : " that was never called as the prepared object. ") +
-                "Call model(x), not model->forward(x), once before each backward.");
+    throw Error(
+        "backward gave gradients to a prepared " + model->module->name() +
+        (several_ranks_
+             ? " without a call of it since the last backward, so they are not reduced over the ranks. "
+             : " that was never called as the prepared object. ") +
+        "Call model(x), not model->forward(x), once before each backward.");
   }
 }
 

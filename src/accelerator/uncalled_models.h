@@ -8,8 +8,9 @@
 
 namespace ivme::detail {
 
-// Prepared models that a backward reaches although they were not called as the prepared object: on several ranks their
-// gradients are not reduced, and nothing else would tell. Made before a backward, checked after it.
+// Prepared models that a backward reaches although they were not called as the prepared object: on several
+// ranks their gradients are not reduced, and nothing else would tell. Made before a backward, checked after
+// it.
 class UncalledModels {
  public:
   explicit UncalledModels(const AcceleratorState& state);

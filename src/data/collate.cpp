@@ -24,9 +24,10 @@ at::Tensor stack(const std::vector<at::Tensor>& tensors) {
   for (size_t i = 1; i < tensors.size(); ++i) {
     if (tensors[i].sizes() == tensors[0].sizes()) continue;
     std::ostringstream message;
-    message << "A batch of " << tensors.size() << " samples was asked for, but sample 0 has the shape " << tensors[0].sizes()
-            << " and sample " << i << " the shape " << tensors[i].sizes()
-            << ". Bring samples to one shape in the dataset, or give data_loader a collate function that pads them.";
+    message << "A batch of " << tensors.size() << " samples was asked for, but sample 0 has the shape "
+            << tensors[0].sizes() << " and sample " << i << " the shape " << tensors[i].sizes()
+            << ". Bring samples to one shape in the dataset, or give data_loader a collate function that "
+               "pads them.";
     throw Error(message.str());
   }
   return at::stack(tensors);

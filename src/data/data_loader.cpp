@@ -32,17 +32,23 @@ const char* LoaderCore::sampler_name() const {
 
 std::shared_ptr<LoaderCore> make_core(int64_t length, const LoaderOptions& options) {
   if (length < 0)
-    throw Error("data_loader was given a dataset that does not know its size. Give one whose size() returns a number.");
+    throw Error(
+        "data_loader was given a dataset that does not know its size. Give one whose size() returns a "
+        "number.");
   if (options.batch_size < 1)
-    throw Error("data_loader was asked for a batch size of " + std::to_string(options.batch_size) + ". It must be at least 1.");
+    throw Error("data_loader was asked for a batch size of " + std::to_string(options.batch_size) +
+                ". It must be at least 1.");
   if (options.order && options.shuffle)
     throw Error("data_loader was given both shuffle and an order of its own. Give one of them.");
   if (options.num_samples && (!options.shuffle || *options.num_samples < 1))
     throw Error("data_loader was asked for num_samples = " + std::to_string(*options.num_samples) +
-                (options.shuffle ? ". It must be at least 1." : " without shuffle. Turn shuffle on, or give an order of your own."));
-  if (options.batch_sampler && (options.order || options.shuffle || options.drop_last || options.batch_size != 1))
-    throw Error("data_loader was given a batch sampler together with batch_size, shuffle, drop_last or order. "
-                "The batch sampler decides all of these: leave them out.");
+                (options.shuffle ? ". It must be at least 1."
+                                 : " without shuffle. Turn shuffle on, or give an order of your own."));
+  if (options.batch_sampler &&
+      (options.order || options.shuffle || options.drop_last || options.batch_size != 1))
+    throw Error(
+        "data_loader was given a batch sampler together with batch_size, shuffle, drop_last or order. "
+        "The batch sampler decides all of these: leave them out.");
   auto core = std::make_shared<LoaderCore>();
   core->length = length;
   core->options = options;
@@ -52,7 +58,8 @@ std::shared_ptr<LoaderCore> make_core(int64_t length, const LoaderOptions& optio
     core->shard.batch_size = options.batch_sampler->batch_size().value_or(1);
     core->shard.drop_last = options.batch_sampler->drop_last();
     if (core->shard.batch_size < 1)
-      throw Error("A batch sampler says its batches have " + std::to_string(core->shard.batch_size) + " samples. At least 1 is needed.");
+      throw Error("A batch sampler says its batches have " + std::to_string(core->shard.batch_size) +
+                  " samples. At least 1 is needed.");
   }
   return core;
 }
@@ -67,12 +74,16 @@ std::shared_ptr<LoaderCore> share(const LoaderCore& core, const Sharing& sharing
   shared->rank = sharing.rank;
   shared->device = sharing.device;
   if (sharing.split_batches && has_varying_batches(core))
-    throw Error("split_batches was asked for with a batch sampler that has no batch_size(), so its batches cannot be split over " +
-                std::to_string(sharing.num_processes) + " processes. Give it a batch_size(), or turn split_batches off.");
+    throw Error(
+        "split_batches was asked for with a batch sampler that has no batch_size(), so its batches cannot be "
+        "split over " +
+        std::to_string(sharing.num_processes) +
+        " processes. Give it a batch_size(), or turn split_batches off.");
   BatchShard(shard_options(*shared, 0), sharing.rank);  // throws when the batch cannot be split
   if (core.options.shuffle) {
     if (sharing.use_seedable_sampler) {
-      shared->seed = sharing.data_seed ? *sharing.data_seed : at::globalContext().defaultGenerator(at::kCPU).current_seed();
+      shared->seed = sharing.data_seed ? *sharing.data_seed
+                                       : at::globalContext().defaultGenerator(at::kCPU).current_seed();
     } else if (sharing.num_processes > 1) {
       auto seed = static_cast<uint64_t>(at::empty({}, at::kLong).random_().item<int64_t>());
       shared->generator = at::detail::createCPUGenerator(seed);
@@ -103,7 +114,8 @@ EpochCursor::EpochCursor(std::shared_ptr<LoaderCore> core) : pass_(std::make_uni
     c.real_rows = remainder(shard_options(c, pass_->order.length));
   }
   if (c.keep_first_order && !c.first_order.defined() && !pass_->order.varying)
-    c.first_order = pass_->order.indices.defined() ? pass_->order.indices : at::arange(pass_->order.length, at::kLong);
+    c.first_order =
+        pass_->order.indices.defined() ? pass_->order.indices : at::arange(pass_->order.length, at::kLong);
   c.end = false;
   if (c.active) c.active->stack.push_back(&c);
 }
@@ -114,7 +126,8 @@ EpochCursor::~EpochCursor() {
   c.end = false;
   if (!c.active) return;
   auto& stack = c.active->stack;
-  if (auto found = std::find(stack.rbegin(), stack.rend(), &c); found != stack.rend()) stack.erase(std::next(found).base());
+  if (auto found = std::find(stack.rbegin(), stack.rend(), &c); found != stack.rend())
+    stack.erase(std::next(found).base());
 }
 
 bool EpochCursor::next_indices(std::vector<int64_t>& indices) {
@@ -155,14 +168,16 @@ void EpochCursor::finish() {
 int64_t batches_of(const LoaderCore& core) {
   if (has_varying_batches(core))
     return static_cast<int64_t>(
-        varying_share(core, static_cast<int64_t>(core.options.batch_sampler->batches(core.epoch).size())).size());
+        varying_share(core, static_cast<int64_t>(core.options.batch_sampler->batches(core.epoch).size()))
+            .size());
   return BatchShard(shard_options(core, epoch_length(core)), core.rank).size();
 }
 
 int64_t global_batch_of(const LoaderCore& core) {
   if (has_varying_batches(core))
-    throw Error("The global batch size was asked for, but the loader's batch sampler gives batches of varying size. "
-                "Give it a batch_size() if they are equal.");
+    throw Error(
+        "The global batch size was asked for, but the loader's batch sampler gives batches of varying size. "
+        "Give it a batch_size() if they are equal.");
   return global_batch_size(core.shard);
 }
 

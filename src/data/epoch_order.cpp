@@ -15,7 +15,8 @@ namespace {
 int64_t draw_int64() { return at::empty({}, at::kLong).random_().item<int64_t>(); }
 
 at::Tensor to_tensor(const std::vector<int64_t>& values) {
-  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong).clone();
+  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong)
+      .clone();
 }
 
 std::vector<int64_t> flatten(const std::vector<std::vector<int64_t>>& batches, int64_t batch_size) {
@@ -23,8 +24,9 @@ std::vector<int64_t> flatten(const std::vector<std::vector<int64_t>>& batches, i
   for (size_t i = 0; i < batches.size(); ++i) {
     int64_t size = static_cast<int64_t>(batches[i].size());
     if (size != batch_size && (i + 1 < batches.size() || size > batch_size))
-      throw Error("A batch sampler says its batches have " + std::to_string(batch_size) + " samples, but batch " +
-                  std::to_string(i) + " has " + std::to_string(size) + ". Leave batch_size() empty for batches of varying size.");
+      throw Error("A batch sampler says its batches have " + std::to_string(batch_size) +
+                  " samples, but batch " + std::to_string(i) + " has " + std::to_string(size) +
+                  ". Leave batch_size() empty for batches of varying size.");
     all.insert(all.end(), batches[i].begin(), batches[i].end());
   }
   return all;
@@ -97,7 +99,8 @@ int64_t epoch_length(const LoaderCore& core) {
   if (core.options.shuffle) return shuffled_length(core);
   if (!core.options.batch_sampler) return core.length;
   int64_t length = 0;
-  for (const auto& batch : core.options.batch_sampler->batches(core.epoch)) length += static_cast<int64_t>(batch.size());
+  for (const auto& batch : core.options.batch_sampler->batches(core.epoch))
+    length += static_cast<int64_t>(batch.size());
   return length;
 }
 

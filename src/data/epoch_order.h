@@ -6,16 +6,18 @@ namespace ivme::detail {
 // The order of one epoch, before it is dealt to the ranks.
 struct EpochOrder {
   int64_t length = 0;
-  at::Tensor indices;                                   // int64 [length] on the CPU; undefined: 0, 1, 2, ...
+  at::Tensor indices;  // int64 [length] on the CPU; undefined: 0, 1, 2, ...
   std::optional<std::vector<std::vector<int64_t>>> varying;  // instead: batches of no fixed size
 };
 
-// Draws the order as Python does: first the number that PyTorch's DataLoader draws whether it needs one or not (torch's
-// CPU generator), then the permutation: from seed + epoch; or, default sampler, on one rank from a generator that is
-// seeded by the CPU generator, on several from the common one. Collective in that last case.
+// Draws the order as Python does: first the number that PyTorch's DataLoader draws whether it needs one or
+// not (torch's CPU generator), then the permutation: from seed + epoch; or, default sampler, on one rank from
+// a generator that is seeded by the CPU generator, on several from the common one. Collective in that last
+// case.
 EpochOrder draw_order(LoaderCore& core);
 
-// The default sampler's generator draws one more permutation at the end of an epoch of whole ones and drops it.
+// The default sampler's generator draws one more permutation at the end of an epoch of whole ones and drops
+// it.
 void close_order(LoaderCore& core, const EpochOrder& order);
 
 // Shard options for an epoch of `length` samples.

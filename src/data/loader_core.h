@@ -14,7 +14,8 @@
 
 namespace ivme::detail {
 
-// The loaders that a loop is inside of, innermost last: what gather_for_metrics and accumulate ask for the epoch's end.
+// The loaders that a loop is inside of, innermost last: what gather_for_metrics and accumulate ask for the
+// epoch's end.
 struct ActiveLoaders {
   std::vector<const LoaderCore*> stack;
   const LoaderCore* top() const { return stack.empty() ? nullptr : stack.back(); }
@@ -24,7 +25,7 @@ struct ActiveLoaders {
 struct LoaderCore {
   int64_t length = 0;  // samples in the dataset
   LoaderOptions options;
-  int64_t epoch = 0;   // passes that ran to their end, or what set_epoch said
+  int64_t epoch = 0;  // passes that ran to their end, or what set_epoch said
 
   // Set by prepare; as they stand, a loader of one process that nobody watches.
   std::shared_ptr<ActiveLoaders> active;
@@ -32,18 +33,18 @@ struct LoaderCore {
   ShardOptions shard;            // but for its length, which is the epoch's
   int rank = 0;
   c10::Device device = c10::Device(c10::kCPU);
-  std::optional<uint64_t> seed;               // seedable sampler: order drawn from seed + epoch
-  std::optional<at::Generator> generator;     // default sampler on several ranks: one generator for all epochs
+  std::optional<uint64_t> seed;            // seedable sampler: order drawn from seed + epoch
+  std::optional<at::Generator> generator;  // default sampler on several ranks: one generator for all epochs
 
   // Of the pass that runs.
-  bool end = false;                                  // the batch in hand is the last
-  int64_t real_rows = -1;                            // remainder
-  const std::vector<int64_t>* in_hand = nullptr;     // sample indices of the batch in hand, on this rank
-  int64_t delivered = 0;                             // counts batches over all passes: tells one from the next
-  bool keep_first_order = false;                     // the run record wants it
-  at::Tensor first_order;                            // int64 [samples]: first epoch, before it is dealt out
+  bool end = false;                               // the batch in hand is the last
+  int64_t real_rows = -1;                         // remainder
+  const std::vector<int64_t>* in_hand = nullptr;  // sample indices of the batch in hand, on this rank
+  int64_t delivered = 0;                          // counts batches over all passes: tells one from the next
+  bool keep_first_order = false;                  // the run record wants it
+  at::Tensor first_order;                         // int64 [samples]: first epoch, before it is dealt out
 
-  const char* sampler_name() const;                  // "seedable", "default" or "none", as the run record has it
+  const char* sampler_name() const;  // "seedable", "default" or "none", as the run record has it
 };
 
 // A copy of `core` for this rank: its share of each epoch.
@@ -58,8 +59,8 @@ struct Sharing {
   std::optional<uint64_t> data_seed = {};
   c10::Device device = c10::Device(c10::kCPU);
 };
-// Throws Error when the batch size cannot be split over the ranks. With the default sampler on several ranks it draws
-// one number from torch's CPU generator, as Accelerate does.
+// Throws Error when the batch size cannot be split over the ranks. With the default sampler on several ranks
+// it draws one number from torch's CPU generator, as Accelerate does.
 std::shared_ptr<LoaderCore> share(const LoaderCore& core, const Sharing& sharing);
 
 }  // namespace ivme::detail

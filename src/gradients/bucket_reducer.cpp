@@ -3,13 +3,13 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+
+#include <algorithm>
+#include <limits>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
-
-#include <algorithm>
-#include <limits>
 
 #include "gradients/shared_memory_hook.h"
 #include "ivme/error.h"
@@ -20,10 +20,13 @@ namespace {
 constexpr size_t first_bucket_bytes = 1 << 20;
 constexpr size_t broadcast_bytes = 250 << 20;
 
-// Passes gradients on unchanged. All outputs of a forward go through one such node, so that an output the loss does not
-// use still sends its (undefined) gradient on, and the reducer hears from every parameter behind it.
+// Passes gradients on unchanged. All outputs of a forward go through one such node, so that an output the
+// loss does not use still sends its (undefined) gradient on, and the reducer hears from every parameter
+// behind it.
 struct PassThrough : torch::autograd::Node {
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override { return std::move(gradients); }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    return std::move(gradients);
+  }
 };
 
 void pass_through_one_node(const std::vector<at::Tensor*>& outputs) {
@@ -55,8 +58,8 @@ bool fits_shared_average(const BucketReducer::Parameter& parameter) {
 
 }  // namespace
 
-BucketReducer::BucketReducer(std::shared_ptr<Group> group, std::vector<Parameter> parameters, std::vector<at::Tensor> buffers,
-                             const DataParallelOptions& options)
+BucketReducer::BucketReducer(std::shared_ptr<Group> group, std::vector<Parameter> parameters,
+                             std::vector<at::Tensor> buffers, const DataParallelOptions& options)
     : group_(std::move(group)), buffers_(std::move(buffers)), options_(options) {
   std::vector<at::Tensor> tensors;
   std::vector<bool> sparse;
@@ -81,8 +84,9 @@ BucketReducer::BucketReducer(std::shared_ptr<Group> group, std::vector<Parameter
   auto [buckets, sizes] = c10d::compute_bucket_assignment_by_size(tensors, limits, sparse);
   std::reverse(buckets.begin(), buckets.end());
   reducer_ = std::make_shared<c10d::Reducer>(
-      std::move(tensors), std::move(buckets), process_group, std::move(sparse), static_cast<int64_t>(bucket_bytes),
-      options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), first_bucket_bytes,
+      std::move(tensors), std::move(buckets), process_group, std::move(sparse),
+      static_cast<int64_t>(bucket_bytes), options.find_unused_parameters, options.gradient_as_bucket_view,
+      std::move(names), first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
   if (group_->shared_average() && std::all_of(parameters.begin(), parameters.end(), fits_shared_average))
     reducer_->register_comm_hook(shared_memory_hook(group_->shared_average()));

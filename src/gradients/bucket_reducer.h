@@ -11,13 +11,13 @@
 namespace c10d {
 class Logger;
 class Reducer;
-}
+}  // namespace c10d
 
 namespace ivme {
 
 // The gradients of one model averaged over the ranks while backward runs: c10d::Reducer, driven as PyTorch's
-// DistributedDataParallel drives it, so that bits agree with it. The first update uses one bucket for all parameters;
-// from the second on, buckets follow the order in which gradients became ready.
+// DistributedDataParallel drives it, so that bits agree with it. The first update uses one bucket for all
+// parameters; from the second on, buckets follow the order in which gradients became ready.
 class BucketReducer {
  public:
   struct Parameter {
@@ -25,10 +25,10 @@ class BucketReducer {
     at::Tensor tensor;
     bool sparse_gradient = false;
   };
-  // `parameters`: those that need gradients, each tensor once. Checks that all ranks have the same ones and makes
-  // rank 0's values everybody's. Collective.
-  BucketReducer(std::shared_ptr<Group> group, std::vector<Parameter> parameters, std::vector<at::Tensor> buffers,
-                const DataParallelOptions& options);
+  // `parameters`: those that need gradients, each tensor once. Checks that all ranks have the same ones and
+  // makes rank 0's values everybody's. Collective.
+  BucketReducer(std::shared_ptr<Group> group, std::vector<Parameter> parameters,
+                std::vector<at::Tensor> buffers, const DataParallelOptions& options);
   ~BucketReducer();
 
   // Around each forward. `synchronise`: the backward that follows reduces.

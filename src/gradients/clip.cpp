@@ -16,7 +16,8 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   std::vector<at::Tensor> gradients;
   std::unordered_set<const void*> seen;
   for (const at::Tensor& parameter : parameters)
-    if (const at::Tensor& gradient = parameter.grad(); gradient.defined() && seen.insert(gradient.unsafeGetTensorImpl()).second)
+    if (const at::Tensor& gradient = parameter.grad();
+        gradient.defined() && seen.insert(gradient.unsafeGetTensorImpl()).second)
       gradients.push_back(gradient);
   return gradients;
 }
@@ -26,7 +27,8 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
 at::Tensor gradient_norm(const std::vector<at::Tensor>& parameters, double norm_type) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
-  for (const at::Tensor& gradient : gradients_of(parameters)) norms.push_back(at::linalg_vector_norm(gradient, norm_type));
+  for (const at::Tensor& gradient : gradients_of(parameters))
+    norms.push_back(at::linalg_vector_norm(gradient, norm_type));
   if (norms.empty()) return at::zeros({});
   for (at::Tensor& norm : norms) norm = norm.to(norms.front().device());
   return at::linalg_vector_norm(at::stack(norms), norm_type);

@@ -2,12 +2,12 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/core/ivalue.h>
-#include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 
 #include "process/shared_average.h"
@@ -20,7 +20,8 @@ using Future = c10::intrusive_ptr<c10::ivalue::Future>;
 // Averages tensors one after the other in a thread of its own.
 class Worker {
  public:
-  explicit Worker(std::shared_ptr<SharedAverage> average) : average_(std::move(average)), thread_([this] { work(); }) {}
+  explicit Worker(std::shared_ptr<SharedAverage> average)
+      : average_(std::move(average)), thread_([this] { work(); }) {}
   ~Worker() {
     {
       std::lock_guard lock(mutex_);

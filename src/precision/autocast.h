@@ -4,8 +4,8 @@
 
 namespace ivme {
 
-// torch's autocast for one device type, from construction to destruction; what was set before comes back. Nests.
-// For the thread that made it.
+// torch's autocast for one device type, from construction to destruction; what was set before comes back.
+// Nests. For the thread that made it.
 class Autocast {
  public:
   Autocast(c10::DeviceType device, c10::ScalarType dtype);

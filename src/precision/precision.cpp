@@ -9,9 +9,12 @@ namespace ivme {
 
 const char* name(Precision precision) {
   switch (precision) {
-    case Precision::no: return "no";
-    case Precision::bf16: return "bf16";
-    case Precision::fp16: return "fp16";
+    case Precision::no:
+      return "no";
+    case Precision::bf16:
+      return "bf16";
+    case Precision::fp16:
+      return "fp16";
   }
   return "no";
 }
@@ -21,7 +24,8 @@ Precision parse_precision(const std::string& word) {
     if (word == name(precision)) return precision;
   const std::array<std::string, 3> choices = {"no", "bf16", "fp16"};
   auto close = nearest(word, choices);
-  throw Error("unknown precision '" + word + "'" + (close ? "; did you mean '" + *close + "'?" : ".") + " (no, bf16, fp16)");
+  throw Error("unknown precision '" + word + "'" + (close ? "; did you mean '" + *close + "'?" : ".") +
+              " (no, bf16, fp16)");
 }
 
 }  // namespace ivme

@@ -4,9 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "ivme/error.h"
 
@@ -17,7 +17,8 @@ namespace {
 constexpr int64_t max_dims = 12;
 constexpr int64_t header_size = 3 + max_dims;  // operation, dtype, number of dimensions, sizes
 
-constexpr const char* operations[] = {"gather", "reduce", "pad_across_processes", "gather_object", "broadcast"};
+constexpr const char* operations[] = {"gather", "reduce", "pad_across_processes", "gather_object",
+                                      "broadcast"};
 
 int64_t code_of(const std::string& what) {
   return std::find(std::begin(operations), std::end(operations), what) - std::begin(operations);
@@ -32,8 +33,8 @@ std::string shape(const std::vector<int64_t>& sizes) {
 // Row r: the header of rank r.
 at::Tensor headers_of_all(Group& group, const std::string& what, const at::Tensor& tensor) {
   if (tensor.dim() > max_dims)
-    throw Error(what + " was asked for a tensor of " + std::to_string(tensor.dim()) + " dimensions. At most " +
-                std::to_string(max_dims) + " are supported: flatten it first.");
+    throw Error(what + " was asked for a tensor of " + std::to_string(tensor.dim()) +
+                " dimensions. At most " + std::to_string(max_dims) + " are supported: flatten it first.");
   at::Tensor mine = at::full({header_size}, 0, at::kLong);
   int64_t* header = mine.mutable_data_ptr<int64_t>();
   header[0] = code_of(what);
@@ -51,9 +52,9 @@ std::string describe_ranks(const at::Tensor& all, bool with_operation) {
   std::string text;
   for (int64_t r = 0; r < all.size(0); ++r) {
     const int64_t* header = all.const_data_ptr<int64_t>() + r * header_size;
-    text += (r ? ", Process " : "Process ") + std::to_string(r) + ": " + (with_operation ? operations[header[0]] : "") +
-            (with_operation ? " of " : "") + shape(sizes_in(header)) + " " +
-            c10::toString(static_cast<c10::ScalarType>(header[1]));
+    text += (r ? ", Process " : "Process ") + std::to_string(r) + ": " +
+            (with_operation ? operations[header[0]] : "") + (with_operation ? " of " : "") +
+            shape(sizes_in(header)) + " " + c10::toString(static_cast<c10::ScalarType>(header[1]));
   }
   return text;
 }
@@ -72,7 +73,8 @@ void require_equal(Group& group, const std::string& what, const at::Tensor& tens
     throw Error("The ranks are in different calls: " + describe_ranks(all, true) +
                 ". Every rank must make the same calls in the same order.");
   if (!same_tensor)
-    throw Error(what + " needs tensors of one shape and dtype on all ranks, but they differ: " + describe_ranks(all, false) +
+    throw Error(what + " needs tensors of one shape and dtype on all ranks, but they differ: " +
+                describe_ranks(all, false) +
                 ". Make them equal first, for example with pad_across_processes.");
 }
 
@@ -88,7 +90,8 @@ at::Tensor gather_rows(Group& group, const std::string& what, const at::Tensor& 
 
 }  // namespace
 
-std::vector<std::vector<int64_t>> sizes_of_all(Group& group, const std::string& what, const at::Tensor& tensor) {
+std::vector<std::vector<int64_t>> sizes_of_all(Group& group, const std::string& what,
+                                               const at::Tensor& tensor) {
   at::Tensor all = headers_of_all(group, what, tensor);
   std::vector<std::vector<int64_t>> sizes;
   for (int64_t r = 0; r < all.size(0); ++r) {
@@ -111,7 +114,8 @@ at::Tensor reduce(Group& group, const at::Tensor& tensor, Reduction reduction) {
   std::vector<at::Tensor> result = {tensor.detach().clone(at::MemoryFormat::Contiguous)};
   c10d::AllreduceOptions options;
   options.reduceOp = reduction == Reduction::max ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
-  if (tensor.numel() > 0) group.run("reduce", [&] { group.process_group()->allreduce(result, options)->wait(); });
+  if (tensor.numel() > 0)
+    group.run("reduce", [&] { group.process_group()->allreduce(result, options)->wait(); });
   return reduction == Reduction::mean ? result[0].div(group.size()) : result[0];
 }
 

@@ -16,7 +16,8 @@ struct Names {
 };
 constexpr std::array<Names, 5> known = {{
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
@@ -28,7 +29,8 @@ std::optional<int> number(const ReadVariable& read, const std::string& name) {
   int value = 0;
   auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (failure != std::errc() || end != text->data() + text->size())
-    throw Error("The environment says " + name + "=" + *text + ", which is not a number. Unset it, or start with `ivme launch`.");
+    throw Error("The environment says " + name + "=" + *text +
+                ", which is not a number. Unset it, or start with `ivme launch`.");
   return value;
 }
 
@@ -47,7 +49,8 @@ bool is_true(const std::string& name, const std::string& value) {
     if (word == yes) return true;
   for (const char* no : {"0", "false", "no", "off", "n", "f"})
     if (word == no) return false;
-  throw Error("The environment says " + name + "=" + value + ", which is neither true nor false. Set it to 1 or 0.");
+  throw Error("The environment says " + name + "=" + value +
+              ", which is neither true nor false. Set it to 1 or 0.");
 }
 
 ProcessFacts process_facts(const ReadVariable& read) {
@@ -62,8 +65,9 @@ ProcessFacts process_facts(const ReadVariable& read) {
                   (rank ? names.size : names.rank) + ". Set both or neither, or start with `ivme launch`.");
     }
     if (*size < 1 || *rank < 0 || *rank >= *size)
-      throw Error(std::string("The environment says ") + names.rank + "=" + std::to_string(*rank) + " and " + names.size +
-                  "=" + std::to_string(*size) + ". A rank lies between 0 and the world size less one.");
+      throw Error(std::string("The environment says ") + names.rank + "=" + std::to_string(*rank) + " and " +
+                  names.size + "=" + std::to_string(*size) +
+                  ". A rank lies between 0 and the world size less one.");
     ProcessFacts facts;
     facts.process_index = *rank;
     facts.num_processes = *size;
@@ -80,7 +84,8 @@ Rendezvous rendezvous(const ProcessFacts& facts, const ReadVariable& read) {
   auto address = read("MASTER_ADDR");
   if (!address && !where.one_host)
     throw Error("These " + std::to_string(facts.num_processes) +
-                " processes run on several hosts, but MASTER_ADDR is not set. Set it to the address of rank 0's host.");
+                " processes run on several hosts, but MASTER_ADDR is not set. Set it to the address of rank "
+                "0's host.");
   if (address) where.address = *address;
   where.one_host = where.one_host && (where.address == "localhost" || where.address == "::1" ||
                                       where.address.starts_with("127."));

@@ -19,13 +19,13 @@ struct Rendezvous {
   int port = 29500;
   std::optional<int> listen_descriptor;  // rank 0: a socket already listening, handed down by `ivme launch`
   bool store_is_served = false;          // torchrun's agent runs the store
-  std::string attempt = "0";             // torchrun's restart count: addresses of an earlier attempt are stale
-  bool one_host = true;                  // every rank is on this host: stay on the loopback interface
+  std::string attempt = "0";  // torchrun's restart count: addresses of an earlier attempt are stale
+  bool one_host = true;       // every rank is on this host: stay on the loopback interface
 };
 
-// RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE as `ivme launch` and torchrun set them; else those of MPI (PMI_*,
-// OMPI_COMM_WORLD_*, MV2_COMM_WORLD_*) or Slurm (SLURM_PROCID, ...). Nothing set: one process. Throws Error for half a
-// set, for what is not a number, and for a rank outside the world.
+// RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE as `ivme launch` and torchrun set them; else those of MPI
+// (PMI_*, OMPI_COMM_WORLD_*, MV2_COMM_WORLD_*) or Slurm (SLURM_PROCID, ...). Nothing set: one process. Throws
+// Error for half a set, for what is not a number, and for a rank outside the world.
 ProcessFacts process_facts(const ReadVariable& read = read_environment);
 
 Rendezvous rendezvous(const ProcessFacts& facts, const ReadVariable& read = read_environment);

@@ -24,11 +24,12 @@ TEST(Environment, nothing_set_means_one_process) {
 }
 
 TEST(Environment, the_variables_of_torchrun_mpi_and_slurm_are_read) {
-  for (const auto& [rank, size] : std::map<std::string, std::string>{{"RANK", "WORLD_SIZE"},
-                                                                     {"PMI_RANK", "PMI_SIZE"},
-                                                                     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                                                     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
-                                                                     {"SLURM_PROCID", "SLURM_NTASKS"}}) {
+  for (const auto& [rank, size] :
+       std::map<std::string, std::string>{{"RANK", "WORLD_SIZE"},
+                                          {"PMI_RANK", "PMI_SIZE"},
+                                          {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                          {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+                                          {"SLURM_PROCID", "SLURM_NTASKS"}}) {
     auto facts = process_facts(from({{rank, "2"}, {size, "3"}}));
     EXPECT_EQ(facts.process_index, 2) << rank;
     EXPECT_EQ(facts.num_processes, 3) << rank;
@@ -36,7 +37,8 @@ TEST(Environment, the_variables_of_torchrun_mpi_and_slurm_are_read) {
 }
 
 TEST(Environment, local_values_are_kept_apart) {
-  auto facts = process_facts(from({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}}));
+  auto facts = process_facts(
+      from({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}}));
   EXPECT_EQ(facts.local_process_index, 1);
   EXPECT_EQ(facts.local_num_processes, 4);
 }
@@ -62,7 +64,8 @@ TEST(Environment, only_rank_0_takes_the_listening_socket) {
 }
 
 TEST(Environment, torchruns_store_is_used) {
-  auto where = rendezvous({0, 2, 0, 2}, from({{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "3"}}));
+  auto where = rendezvous(
+      {0, 2, 0, 2}, from({{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "3"}}));
   EXPECT_TRUE(where.store_is_served);
   EXPECT_EQ(where.attempt, "3");
 }

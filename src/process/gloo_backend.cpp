@@ -5,8 +5,9 @@
 
 namespace ivme {
 
-void add_gloo_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const c10::intrusive_ptr<c10d::Store>& store,
-                      std::chrono::milliseconds timeout, bool one_host) {
+void add_gloo_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                      const c10::intrusive_ptr<c10d::Store>& store, std::chrono::milliseconds timeout,
+                      bool one_host) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices.push_back(one_host ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                                       : c10d::ProcessGroupGloo::createDefaultDevice());

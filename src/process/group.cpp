@@ -1,13 +1,13 @@
 #include "process/group.h"
 
 #include <c10/util/Logging.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <typeinfo>
 #include <utility>
 
@@ -52,7 +52,8 @@ class StoreBoard : public record::Board {
 
 // What a broken collective throws: Gloo's own exceptions, or c10d's; anything else is the program's.
 bool of_the_group(const std::exception& failure) {
-  return dynamic_cast<const c10::DistError*>(&failure) != nullptr || dynamic_cast<const RankLost*>(&failure) != nullptr ||
+  return dynamic_cast<const c10::DistError*>(&failure) != nullptr ||
+         dynamic_cast<const RankLost*>(&failure) != nullptr ||
          std::string(typeid(failure).name()).find("gloo") != std::string::npos;
 }
 
@@ -66,7 +67,8 @@ class Silence {
   int before_;
 };
 
-c10::intrusive_ptr<c10d::Store> connect(const ProcessFacts& facts, const Rendezvous& where, std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> connect(const ProcessFacts& facts, const Rendezvous& where,
+                                        std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(where.port);
   options.isServer = facts.process_index == 0 && !where.store_is_served;
@@ -87,7 +89,8 @@ std::string enumerate(const std::vector<int>& ranks) {
   return text;
 }
 
-std::shared_ptr<Group> Group::join(const ProcessFacts& facts, c10::DeviceType device, std::chrono::milliseconds timeout) {
+std::shared_ptr<Group> Group::join(const ProcessFacts& facts, c10::DeviceType device,
+                                   std::chrono::milliseconds timeout) {
   static std::mutex mutex;
   static std::weak_ptr<Group> held;
   std::lock_guard lock(mutex);
@@ -102,38 +105,45 @@ std::shared_ptr<Group> Group::join(const ProcessFacts& facts, c10::DeviceType de
 Group::Group(const ProcessFacts& facts, c10::DeviceType device, std::chrono::milliseconds timeout)
     : facts_(facts), timeout_(timeout) {
   Rendezvous where = rendezvous(facts);
-  // A process that leaves its group and joins again (two Accelerators, one after the other) must not meet old keys.
+  // A process that leaves its group and joins again (two Accelerators, one after the other) must not meet old
+  // keys.
   static int joined = 0;
   try {
-    static c10::intrusive_ptr<c10d::Store> base;  // one server per process: the port stays taken until it ends
+    static c10::intrusive_ptr<c10d::Store>
+        base;  // one server per process: the port stays taken until it ends
     if (!base) base = connect(facts, where, timeout);
-    store_ = c10::make_intrusive<c10d::PrefixStore>("ivme/" + where.attempt + "/" + std::to_string(joined++), base);
+    store_ = c10::make_intrusive<c10d::PrefixStore>("ivme/" + where.attempt + "/" + std::to_string(joined++),
+                                                    base);
     auto backend_store = c10::make_intrusive<c10d::PrefixStore>("group", store_);
     group_ = c10::make_intrusive<c10d::ProcessGroup>(backend_store, rank(), size());
-    add_gloo_backend(group_, c10::make_intrusive<c10d::PrefixStore>("cpu", backend_store), timeout, where.one_host);
+    add_gloo_backend(group_, c10::make_intrusive<c10d::PrefixStore>("cpu", backend_store), timeout,
+                     where.one_host);
     if (device == c10::DeviceType::CUDA)
       add_nccl_backend(group_, c10::make_intrusive<c10d::PrefixStore>("cuda", backend_store), timeout);
     group_->setGroupName("ivme");
     // This rank is connected; another may still need it for that, so nobody goes on (or ends) before all are.
     store_->set("joined/" + std::to_string(rank()), bytes("1"));
     if (std::string missing = missing_ranks("joined/", timeout); !missing.empty())
-      throw Error("Rank " + std::to_string(rank()) + " joined " + std::to_string(size()) + " processes, but rank " + missing +
-                  " did not within " + seconds(timeout) + ". Look at what it did last.");
+      throw Error("Rank " + std::to_string(rank()) + " joined " + std::to_string(size()) +
+                  " processes, but rank " + missing + " did not within " + seconds(timeout) +
+                  ". Look at what it did last.");
     if (where.one_host && device == c10::DeviceType::CPU) share_memory();
   } catch (const Error&) {
     throw;
   } catch (const std::exception& failure) {
-    throw Error("Rank " + std::to_string(rank()) + " wanted to join " + std::to_string(size()) + " processes at " +
-                where.address + ":" + std::to_string(where.port) + ", but they did not all come together within " +
-                seconds(timeout) + " (" + first_line(failure) +
-                "). Start all ranks, for example with `ivme launch --num_processes " + std::to_string(size()) + "`.");
+    throw Error("Rank " + std::to_string(rank()) + " wanted to join " + std::to_string(size()) +
+                " processes at " + where.address + ":" + std::to_string(where.port) +
+                ", but they did not all come together within " + seconds(timeout) + " (" +
+                first_line(failure) + "). Start all ranks, for example with `ivme launch --num_processes " +
+                std::to_string(size()) + "`.");
   }
 }
 
 void Group::share_memory() {
   std::string choice = read_environment("IVME_ALL_REDUCE").value_or("shared_memory");
   const std::vector<std::string> choices = {"shared_memory", "gloo"};
-  if (choice != choices[0] && choice != choices[1]) throw Error(unknown_word("IVME_ALL_REDUCE", choice, choices) + ".");
+  if (choice != choices[0] && choice != choices[1])
+    throw Error(unknown_word("IVME_ALL_REDUCE", choice, choices) + ".");
   std::shared_ptr<SharedAverage> memory;
   if (choice == "shared_memory" && rank() == 0) memory = SharedAverage::create(size(), timeout_);
   if (rank() == 0) store_->set("memory", bytes(memory ? memory->address() : "none"));
@@ -181,13 +191,16 @@ void Group::fail(const std::string& what, const std::string& reason) {
     // Every rank that was in the collective says so; who does not is the one that is missing.
     std::string key = "failed/" + what + "/";
     store_->set(key + std::to_string(rank()), bytes("1"));
-    std::string missing = missing_ranks(key, rank() == 0 ? 2s : 1s);  // rank 0 serves the store: it leaves last
+    std::string missing =
+        missing_ranks(key, rank() == 0 ? 2s : 1s);  // rank 0 serves the store: it leaves last
     who = missing.empty() ? "all ranks took part" : "missing: rank " + missing;
   } catch (const std::exception&) {
     who = "missing: rank 0, which has ended";
   }
-  throw Error("Rank " + std::to_string(rank()) + " waited for the other ranks in " + what + ", which failed (" + who + "; " +
-              reason + "). Every rank must make the same calls in the same order: look at what the missing rank did last.");
+  throw Error(
+      "Rank " + std::to_string(rank()) + " waited for the other ranks in " + what + ", which failed (" + who +
+      "; " + reason +
+      "). Every rank must make the same calls in the same order: look at what the missing rank did last.");
 }
 
 void Group::run(const std::string& what, const std::function<void()>& call) {
@@ -208,17 +221,20 @@ void Group::barrier(const std::string& what) {
     store_->set(prefix + std::to_string(rank()), bytes(what));
     missing = missing_ranks(prefix, timeout_);
     // Whoever is here has left the barrier before the last one, so nobody reads its keys any more.
-    if (barriers_ >= 2) store_->deleteKey("barrier/" + std::to_string(barriers_ - 2) + "/" + std::to_string(rank()));
+    if (barriers_ >= 2)
+      store_->deleteKey("barrier/" + std::to_string(barriers_ - 2) + "/" + std::to_string(rank()));
     ++barriers_;
   } catch (const std::exception& failure) {
     failed_ = true;
-    throw Error("Rank " + std::to_string(rank()) + " waited for everyone in " + what + ", but rank 0 has ended (" +
-                first_line(failure) + "). Every rank must reach the same barriers.");
+    throw Error("Rank " + std::to_string(rank()) + " waited for everyone in " + what +
+                ", but rank 0 has ended (" + first_line(failure) +
+                "). Every rank must reach the same barriers.");
   }
   if (missing.empty()) return;
   failed_ = true;
   throw Error("Rank " + std::to_string(rank()) + " waited " + seconds(timeout_) + " for everyone in " + what +
-              ", but rank " + missing + " did not come. Call it on every rank, not inside `if (is_main_process())`.");
+              ", but rank " + missing +
+              " did not come. Call it on every rank, not inside `if (is_main_process())`.");
 }
 
 std::shared_ptr<record::Board> Group::board() { return std::make_shared<StoreBoard>(store_); }

@@ -5,8 +5,8 @@
 
 namespace ivme {
 
-void add_nccl_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const c10::intrusive_ptr<c10d::Store>& store,
-                      std::chrono::milliseconds timeout) {
+void add_nccl_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                      const c10::intrusive_ptr<c10d::Store>& store, std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, group->getRank(), group->getSize(), options);

@@ -34,8 +34,10 @@ void set_seed(uint64_t seed, const SeedOptions& options) {
   last_seed() = seed;
   if (options.device_specific) {
     if (accelerators_rank() < 0)
-      throw Error("set_seed was asked for a device-specific seed, but there is no Accelerator yet to say which rank this is. "
-                  "Create the Accelerator first.");
+      throw Error(
+          "set_seed was asked for a device-specific seed, but there is no Accelerator yet to say which rank "
+          "this is. "
+          "Create the Accelerator first.");
     seed += static_cast<uint64_t>(accelerators_rank());
   }
   std::srand(static_cast<unsigned>(seed));

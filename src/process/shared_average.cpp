@@ -22,14 +22,16 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t mark = 0x69766d652d617667;  // tells our memory from another
 constexpr int max_ranks = 256;
-constexpr int64_t block_bytes = 256 << 10;     // small enough to stay in a core's cache
+constexpr int64_t block_bytes = 256 << 10;  // small enough to stay in a core's cache
 
 void sleep_while(std::atomic<uint32_t>& word, uint32_t value, std::chrono::milliseconds longest) {
   timespec time{longest.count() / 1000, longest.count() % 1000 * 1000000};
   syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
 }
 
-void wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+void wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 
 bool has_ended(pid_t pid) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return true;
@@ -88,7 +90,11 @@ std::unique_ptr<SharedAverage> SharedAverage::attach(const std::string& address,
 }
 
 SharedAverage::SharedAverage(int descriptor, int rank, int size, std::chrono::milliseconds timeout)
-    : descriptor_(descriptor), rank_(rank), size_(size), timeout_(timeout), header_(nullptr),
+    : descriptor_(descriptor),
+      rank_(rank),
+      size_(size),
+      timeout_(timeout),
+      header_(nullptr),
       bytes_(sizeof(Header) + (size + 1) * block_bytes) {
   void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (memory == MAP_FAILED) return;
@@ -154,7 +160,9 @@ void SharedAverage::average_all(T* values, int64_t count) {
     while (at < end) {
       const auto c = static_cast<int>((start + at) / chunk);
       const int64_t stop = std::min(end, (c + 1) * chunk - start);
-      auto from = [&](int distance) { return reinterpret_cast<const T*>(block(((c - distance) % size_ + size_) % size_)); };
+      auto from = [&](int distance) {
+        return reinterpret_cast<const T*>(block(((c - distance) % size_ + size_) % size_));
+      };
       const T *first = from(1), *second = from(2);
       for (int64_t i = at; i < stop; ++i) result[i] = second[i] + first[i];
       for (int distance = 3; distance <= size_; ++distance) {

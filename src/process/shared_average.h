@@ -13,18 +13,21 @@ class RankLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Averages arrays over the processes of one host through memory that they all map: no copies through sockets, which cost
-// Gloo on loopback more time than the sum. Anonymous memory: nothing is left behind however the processes end.
+// Averages arrays over the processes of one host through memory that they all map: no copies through sockets,
+// which cost Gloo on loopback more time than the sum. Anonymous memory: nothing is left behind however the
+// processes end.
 //
-// The result has the bits of what PyTorch's DistributedDataParallel computes with Gloo: each value is multiplied by
-// 1 / size, then summed in the order of Gloo's ring. Chunk c of the array (one per rank) is summed from rank c-1
-// downwards, ending at rank c. All ranks must make the same calls in the same order; each from one thread at a time.
+// The result has the bits of what PyTorch's DistributedDataParallel computes with Gloo: each value is
+// multiplied by 1 / size, then summed in the order of Gloo's ring. Chunk c of the array (one per rank) is
+// summed from rank c-1 downwards, ending at rank c. All ranks must make the same calls in the same order;
+// each from one thread at a time.
 class SharedAverage {
  public:
   // Rank 0: makes the memory. `address()` tells the others where it is.
   static std::unique_ptr<SharedAverage> create(int size, std::chrono::milliseconds timeout);
   // Other ranks: maps it; null when that cannot be done (other host, other user, other container).
-  static std::unique_ptr<SharedAverage> attach(const std::string& address, int rank, int size, std::chrono::milliseconds timeout);
+  static std::unique_ptr<SharedAverage> attach(const std::string& address, int rank, int size,
+                                               std::chrono::milliseconds timeout);
   ~SharedAverage();
   SharedAverage(const SharedAverage&) = delete;
   SharedAverage& operator=(const SharedAverage&) = delete;

@@ -14,10 +14,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-float value(int rank, int64_t i) { return 1.0f / static_cast<float>(3 + rank + i % 97) - 0.01f * static_cast<float>(rank); }
+float value(int rank, int64_t i) {
+  return 1.0f / static_cast<float>(3 + rank + i % 97) - 0.01f * static_cast<float>(rank);
+}
 
-// Runs `body` in `size` processes that share memory; rank 0 is this one. Returns the exit codes of the others.
-std::vector<int> on_ranks(int size, std::chrono::milliseconds timeout, const std::function<int(int, SharedAverage&)>& body) {
+// Runs `body` in `size` processes that share memory; rank 0 is this one. Returns the exit codes of the
+// others.
+std::vector<int> on_ranks(int size, std::chrono::milliseconds timeout,
+                          const std::function<int(int, SharedAverage&)>& body) {
   auto shared = SharedAverage::create(size, timeout);
   std::string address = shared->address();
   std::vector<pid_t> others;

@@ -1,4 +1,5 @@
-// The program of an outside project, built by the CMakeLists.txt of both folders beside this file: it learns y = a + b.
+// The program of an outside project, built by the CMakeLists.txt of both folders beside this file: it learns
+// y = a + b.
 #include <torch/torch.h>
 
 #include <cstdio>

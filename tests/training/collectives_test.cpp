@@ -38,8 +38,10 @@ RANKS_TEST(2, Collectives, gather_joins_in_the_order_of_ranks) {
   EXPECT_EQ(rows.sizes(), at::IntArrayRef({4, 3}));
   EXPECT_TRUE(rows[1].eq(0).all().item<bool>() && rows[2].eq(1).all().item<bool>());
   EXPECT_TRUE(accelerator.gather(at::tensor(rank)).equal(at::tensor({0, 1})));
-  EXPECT_TRUE(accelerator.gather(at::full({2}, rank).to(at::kBFloat16)).equal(at::tensor({0, 0, 1, 1}).to(at::kBFloat16)));
-  auto nested = accelerator.gather(std::pair(at::full({1}, rank), std::vector<at::Tensor>{at::full({1}, 10 + rank)}));
+  EXPECT_TRUE(accelerator.gather(at::full({2}, rank).to(at::kBFloat16))
+                  .equal(at::tensor({0, 0, 1, 1}).to(at::kBFloat16)));
+  auto nested =
+      accelerator.gather(std::pair(at::full({1}, rank), std::vector<at::Tensor>{at::full({1}, 10 + rank)}));
   EXPECT_TRUE(nested.second[0].equal(at::tensor({10, 11})));
   EXPECT_EQ(accelerator.gather(at::empty({0, 2})).sizes(), at::IntArrayRef({0, 2}));
 }
@@ -68,7 +70,8 @@ RANKS_TEST(2, Collectives, gathering_different_shapes_throws_on_every_rank_and_l
   expect_says(message, "Process 0: [2, 3]");
   expect_says(message, "Process 1: [2, 5]");
   expect_says(message, "pad_across_processes");
-  EXPECT_EQ(accelerator.gather(accelerator.pad_across_processes(mine, 1, -100)).sizes(), at::IntArrayRef({4, 5}));
+  EXPECT_EQ(accelerator.gather(accelerator.pad_across_processes(mine, 1, -100)).sizes(),
+            at::IntArrayRef({4, 5}));
 }
 
 RANKS_TEST(2, Collectives, padding_fills_behind_or_before) {
@@ -94,7 +97,8 @@ RANKS_TEST(2, Collectives, different_dtypes_throw_on_every_rank) {
 RANKS_TEST(2, Collectives, ranks_in_different_calls_are_told_so) {
   Accelerator accelerator;
   auto mine = at::zeros({2});
-  auto message = message_of([&] { accelerator.process_index() == 0 ? accelerator.gather(mine) : accelerator.reduce(mine); });
+  auto message = message_of(
+      [&] { accelerator.process_index() == 0 ? accelerator.gather(mine) : accelerator.reduce(mine); });
   expect_says(message, "Process 0: gather");
   expect_says(message, "Process 1: reduce");
 }
@@ -167,7 +171,8 @@ TEST(Collectives, a_world_that_never_comes_together_is_an_error_with_the_address
 RANKS_TEST(2, DataParallel, gradients_are_the_mean_of_the_ranks_with_every_option) {
   for (bool unused : {false, true})
     for (bool view : {false, true}) {
-      Accelerator accelerator({.data_parallel = {.find_unused_parameters = unused, .gradient_as_bucket_view = view}});
+      Accelerator accelerator(
+          {.data_parallel = {.find_unused_parameters = unused, .gradient_as_bucket_view = view}});
       int rank = accelerator.process_index();
       at::manual_seed(rank);  // prepare makes rank 0's weights everybody's
       nn::Linear net(4, 3);
@@ -176,11 +181,13 @@ RANKS_TEST(2, DataParallel, gradients_are_the_mean_of_the_ranks_with_every_optio
       for (int step = 0; step < 3; ++step) {
         auto all = at::arange(8.0).view({2, 4}) + step;
         accelerator.backward(model(all[rank]).sum());
-        EXPECT_TRUE(net->weight.grad().allclose((all[0] + all[1]).div(2).expand({3, 4}))) << unused << view << step;
+        EXPECT_TRUE(net->weight.grad().allclose((all[0] + all[1]).div(2).expand({3, 4})))
+            << unused << view << step;
         optimizer.step();
         optimizer.zero_grad();
       }
-      EXPECT_TRUE(accelerator.gather(net->weight.detach().unsqueeze(0)).diff(1, 0).abs().max().item<double>() == 0);
+      EXPECT_TRUE(
+          accelerator.gather(net->weight.detach().unsqueeze(0)).diff(1, 0).abs().max().item<double>() == 0);
     }
 }
 
@@ -196,19 +203,27 @@ TORCH_MODULE(Product);
 void expect_the_bits_of_gloo(at::ScalarType dtype) {
   Accelerator accelerator;
   int ranks = accelerator.num_processes();
-  for (int64_t count : {1, 2, 7, 1000, 65537, 300001, 2000003}) {  // on 3 ranks, the last needs more than two segments
+  for (int64_t count :
+       {1, 2, 7, 1000, 65537, 300001, 2000003}) {  // on 3 ranks, the last needs more than two segments
     at::manual_seed(accelerator.process_index());
     auto x = at::randn({count}, dtype);
     Product net(x);
     auto model = accelerator.prepare(net);
     accelerator.backward(model(x));
-    EXPECT_TRUE(net->w.grad().equal(accelerator.reduce(x * (1.0 / ranks)))) << count << " values, " << ranks << " ranks";
+    EXPECT_TRUE(net->w.grad().equal(accelerator.reduce(x * (1.0 / ranks))))
+        << count << " values, " << ranks << " ranks";
   }
 }
 
-RANKS_TEST(2, DataParallel, two_ranks_average_gradients_to_the_bits_of_gloo) { expect_the_bits_of_gloo(at::kFloat); }
-RANKS_TEST(3, DataParallel, three_ranks_average_gradients_to_the_bits_of_gloo) { expect_the_bits_of_gloo(at::kFloat); }
-RANKS_TEST(4, DataParallel, four_ranks_average_gradients_to_the_bits_of_gloo) { expect_the_bits_of_gloo(at::kDouble); }
+RANKS_TEST(2, DataParallel, two_ranks_average_gradients_to_the_bits_of_gloo) {
+  expect_the_bits_of_gloo(at::kFloat);
+}
+RANKS_TEST(3, DataParallel, three_ranks_average_gradients_to_the_bits_of_gloo) {
+  expect_the_bits_of_gloo(at::kFloat);
+}
+RANKS_TEST(4, DataParallel, four_ranks_average_gradients_to_the_bits_of_gloo) {
+  expect_the_bits_of_gloo(at::kDouble);
+}
 
 struct TwoHeadsImpl : nn::Module {
   TwoHeadsImpl() {
@@ -299,7 +314,8 @@ RANKS_TEST(2, DataParallel, gradients_that_went_around_the_prepared_model_are_an
   nn::Linear net(2, 1);
   auto model = accelerator.prepare(net);
   auto x = at::ones({1, 2});
-  expect_says(message_of([&] { accelerator.backward(model->forward(x).sum()); }), "Call model(x), not model->forward(x)");
+  expect_says(message_of([&] { accelerator.backward(model->forward(x).sum()); }),
+              "Call model(x), not model->forward(x)");
   accelerator.backward(model(x).sum());
   {
     auto local = accelerator.no_sync(model);
@@ -326,7 +342,10 @@ TEST(DataParallel, on_one_process_a_model_that_is_never_called_as_prepared_is_an
 
 RANKS_TEST(2, DataParallel, two_accelerators_share_the_group) {
   Accelerator first;
-  { Accelerator second; EXPECT_EQ(second.gather(at::zeros({1})).size(0), 2); }
+  {
+    Accelerator second;
+    EXPECT_EQ(second.gather(at::zeros({1})).size(0), 2);
+  }
   EXPECT_EQ(first.gather(at::zeros({1})).size(0), 2);
 }
 

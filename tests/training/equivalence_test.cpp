@@ -70,7 +70,8 @@ std::vector<double> train(const Setup& setup) {
       accelerator.backward(loss);
       optimizer.step();
       optimizer.zero_grad();
-      loss_of_update += accelerator.reduce(loss.detach().to(at::kDouble), Reduction::mean).item<double>() / setup.accumulation;
+      loss_of_update += accelerator.reduce(loss.detach().to(at::kDouble), Reduction::mean).item<double>() /
+                        setup.accumulation;
       if (!accelerator.sync_gradients()) continue;
       numbers.push_back(std::exchange(loss_of_update, 0));
       if (++updates == setup.updates) break;
@@ -78,7 +79,8 @@ std::vector<double> train(const Setup& setup) {
   }
   for (const auto& parameter : net->parameters()) {
     auto values = parameter.detach().to(at::kDouble).flatten();
-    numbers.insert(numbers.end(), values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+    numbers.insert(numbers.end(), values.const_data_ptr<double>(),
+                   values.const_data_ptr<double>() + values.numel());
   }
   return numbers;
 }
@@ -103,7 +105,8 @@ void train_as_rank(Setup setup) {
   auto numbers = train(setup);
   if (std::string(std::getenv("RANK")) != "0") return;
   std::ofstream(std::getenv("IVME_TEST_OUT"), std::ios::binary)
-      .write(reinterpret_cast<const char*>(numbers.data()), static_cast<std::streamsize>(numbers.size() * sizeof(double)));
+      .write(reinterpret_cast<const char*>(numbers.data()),
+             static_cast<std::streamsize>(numbers.size() * sizeof(double)));
 }
 
 void expect_near(const std::vector<double>& a, const std::vector<double>& b, size_t count, double bound) {
@@ -123,7 +126,8 @@ void expect_all_cuts_equal(const Setup& one, size_t count, double bound) {
     int64_t batch_size, accumulation;
   };
   for (const Cut& cut : {Cut{2, 128, 1}, Cut{4, 64, 1}, Cut{1, 64, 4}, Cut{2, 64, 2}}) {
-    SCOPED_TRACE(std::to_string(cut.ranks) + " ranks x " + std::to_string(cut.batch_size) + " x " + std::to_string(cut.accumulation));
+    SCOPED_TRACE(std::to_string(cut.ranks) + " ranks x " + std::to_string(cut.batch_size) + " x " +
+                 std::to_string(cut.accumulation));
     Setup setup = one;
     setup.batch_size = cut.batch_size;
     setup.accumulation = cut.accumulation;
@@ -131,11 +135,15 @@ void expect_all_cuts_equal(const Setup& one, size_t count, double bound) {
   }
 }
 
-TEST(Equivalence, in_float64_all_cuts_of_a_batch_give_the_same_200_updates) { expect_all_cuts_equal({}, 0, 1e-9); }
+TEST(Equivalence, in_float64_all_cuts_of_a_batch_give_the_same_200_updates) {
+  expect_all_cuts_equal({}, 0, 1e-9);
+}
 
 TEST(Equivalence, in_float64_adamw_too) { expect_all_cuts_equal({.adamw = true}, 0, 1e-9); }
 
-TEST(Equivalence, in_float32_the_first_10_losses_agree_to_1e_6) { expect_all_cuts_equal({.dtype = at::kFloat, .updates = 20}, 10, 1e-6); }
+TEST(Equivalence, in_float32_the_first_10_losses_agree_to_1e_6) {
+  expect_all_cuts_equal({.dtype = at::kFloat, .updates = 20}, 10, 1e-6);
+}
 
 TEST(Equivalence, another_batch_is_another_training) {
   auto a = train({.updates = 20});
@@ -148,7 +156,8 @@ TEST(Equivalence, with_the_seedable_sampler_one_two_and_four_ranks_end_at_the_sa
   if (test::is_rank()) return train_as_rank({.dtype = at::kFloat, .updates = 32});
   auto one = train({.dtype = at::kFloat, .batch_size = 8, .updates = 32});
   for (int ranks : {2, 4})
-    expect_near(one, train_on(ranks, {.dtype = at::kFloat, .batch_size = 8 / ranks, .updates = 32}), one.size(), 1e-6);
+    expect_near(one, train_on(ranks, {.dtype = at::kFloat, .batch_size = 8 / ranks, .updates = 32}),
+                one.size(), 1e-6);
 }
 
 }  // namespace
