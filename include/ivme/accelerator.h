@@ -69,7 +69,7 @@ namespace detail {
 struct AcceleratorState;
 
 std::shared_ptr<ModelRuntime> prepare_module(AcceleratorState&, std::shared_ptr<torch::nn::Module>,
-                                             std::function<void()> tie);
+                                             const std::function<void()>& tie);
 // `key` tells a raw object prepared before.
 PreparedOptimizer prepare_optimizer(AcceleratorState&, const optim::Optimizer&, const void* key);
 PreparedSchedule prepare_schedule(AcceleratorState&, const optim::Schedule&, const void* key);
@@ -272,7 +272,7 @@ class Accelerator {
 
  private:
   SyncScope enter_accumulate(std::vector<std::shared_ptr<detail::ModelRuntime>> models);
-  SyncScope enter_no_sync(std::vector<std::shared_ptr<detail::ModelRuntime>> models);
+  SyncScope enter_no_sync(const std::vector<std::shared_ptr<detail::ModelRuntime>>& models);
   at::Tensor clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type);
   void clip_value_of(const std::vector<at::Tensor>& parameters, double clip_value);
   static void write_line(const std::string& line);

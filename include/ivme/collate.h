@@ -43,12 +43,11 @@ template <class Item>
 auto default_collate(const std::vector<Item>& items) {
   if constexpr (std::is_same_v<Item, at::Tensor>) {
     return detail::stack(items);
-  } else if constexpr (std::is_same_v<Item, bool>) {
+  } else if constexpr (std::is_same_v<Item, bool> || std::is_same_v<Item, float> ||
+                       std::is_same_v<Item, double>) {
     return detail::tensor_of(items);
   } else if constexpr (std::is_integral_v<Item> || std::is_enum_v<Item>) {
     return detail::tensor_of(detail::project(items, [](Item item) { return static_cast<int64_t>(item); }));
-  } else if constexpr (std::is_same_v<Item, float> || std::is_same_v<Item, double>) {
-    return detail::tensor_of(items);
   } else if constexpr (std::is_same_v<Item, std::string>) {
     return items;
   } else if constexpr (detail::Example<Item>) {

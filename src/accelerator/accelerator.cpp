@@ -101,7 +101,7 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
   uncalled.check();
 }
 
-SyncScope Accelerator::enter_no_sync(std::vector<std::shared_ptr<ModelRuntime>> models) {
+SyncScope Accelerator::enter_no_sync(const std::vector<std::shared_ptr<ModelRuntime>>& models) {
   std::vector<bool> before;
   for (const auto& model : models) before.push_back(std::exchange(model->skip_sync, true));
   return SyncScope([models, before] {
@@ -124,8 +124,7 @@ SyncScope Accelerator::enter_accumulate(std::vector<std::shared_ptr<ModelRuntime
   ++sync.open_scopes;
   if (state_->recording) state_->recording->micro_batch_entered();
   if (models.empty()) models = detail::held(state_->models);
-  auto no_sync =
-      std::make_shared<SyncScope>(sync.sync ? SyncScope(nullptr) : enter_no_sync(std::move(models)));
+  auto no_sync = std::make_shared<SyncScope>(sync.sync ? SyncScope(nullptr) : enter_no_sync(models));
   return SyncScope([state = state_, no_sync] {
     --state->sync.open_scopes;
     if (state->recording && state->active->top() && state->active->top()->end)

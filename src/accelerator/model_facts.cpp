@@ -22,19 +22,14 @@ bool any_module(const nn::Module& module, Test test) {
 
 template <class... Ms>
 bool drops(const nn::Module* module) {
-  bool found = false;
-  ((dynamic_cast<const Ms*>(module) && (found = found || dynamic_cast<const Ms*>(module)->options.p() > 0)),
-   ...);
-  return found;
+  auto one = [](const auto* layer) { return layer && layer->options.p() > 0; };
+  return (one(dynamic_cast<const Ms*>(module)) || ...);
 }
 
 template <class... Ms>
 bool drops_between_layers(const nn::Module* module) {
-  bool found = false;
-  ((dynamic_cast<const Ms*>(module) &&
-    (found = found || dynamic_cast<const Ms*>(module)->options.dropout() > 0)),
-   ...);
-  return found;
+  auto one = [](const auto* layer) { return layer && layer->options.dropout() > 0; };
+  return (one(dynamic_cast<const Ms*>(module)) || ...);
 }
 
 }  // namespace

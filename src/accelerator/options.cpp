@@ -19,7 +19,8 @@ void warn_once(const std::string& subject, const std::string& sentence) {
 }
 
 template <class T, class Parse>
-T decide_one(const std::optional<T>& in_code, const char* variable, T fallback, Parse parse, bool main) {
+T decide_one(const std::optional<T>& in_code, const char* variable, const T& fallback, Parse parse,
+             bool main) {
   auto text = read_environment(variable);
   if (!text) return in_code.value_or(fallback);
   T from_environment = parse(*text);
@@ -62,7 +63,7 @@ c10::Device decide_device(const AcceleratorOptions& options, const ProcessFacts&
     throw Error(
         "A GPU was asked for, but this libtorch sees none. Check the driver and that libtorch is a CUDA "
         "build, or use --cpu.");
-  int count = at::detail::getCUDAHooks().deviceCount();
+  const c10::DeviceIndex count = at::detail::getCUDAHooks().deviceCount();
   if (facts.local_num_processes > count)
     throw Error(std::to_string(facts.local_num_processes) +
                 " processes were asked for on this host, but it has " + std::to_string(count) +

@@ -54,7 +54,7 @@ std::unique_ptr<BucketReducer> reducer_for(AcceleratorState& state, torch::nn::M
 
 std::shared_ptr<ModelRuntime> prepare_module(AcceleratorState& state,
                                              std::shared_ptr<torch::nn::Module> module,
-                                             std::function<void()> tie) {
+                                             const std::function<void()>& tie) {
   if (!module) throw Error("prepare was given an empty model holder. Construct the model first.");
   if (auto known = find_prepared(state.models, [&](const ModelRuntime& one) { return one.module == module; }))
     return known;

@@ -85,7 +85,7 @@ EpochOrder draw_order(LoaderCore& core) {
 
 void close_order(LoaderCore& core, const EpochOrder& order) {
   if (core.generator && order.length > 0 && order.length % core.length == 0)
-    at::randperm(core.length, *core.generator, at::kLong);
+    at::randperm(core.length, core.generator, at::kLong);
 }
 
 ShardOptions shard_options(const LoaderCore& core, int64_t length) {

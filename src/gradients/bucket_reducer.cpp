@@ -108,7 +108,7 @@ void BucketReducer::before_forward(bool synchronise) {
               [&] { c10d::broadcast_coalesced(group_->process_group(), buffers_, broadcast_bytes, 0); });
 }
 
-void BucketReducer::after_forward(bool synchronise, std::vector<at::Tensor*> outputs) {
+void BucketReducer::after_forward(bool synchronise, const std::vector<at::Tensor*>& outputs) {
   buffers_are_stale_ = at::GradMode::is_enabled() && synchronise;
   if (options_.find_unused_parameters && at::GradMode::is_enabled()) pass_through_one_node(outputs);
   if (!buffers_are_stale_) return;

@@ -33,7 +33,7 @@ class BucketReducer {
 
   // Around each forward. `synchronise`: the backward that follows reduces.
   void before_forward(bool synchronise);
-  void after_forward(bool synchronise, std::vector<at::Tensor*> outputs);
+  void after_forward(bool synchronise, const std::vector<at::Tensor*>& outputs);
 
  private:
   std::shared_ptr<Group> group_;

@@ -95,7 +95,7 @@ std::shared_ptr<Worker> worker_for(const std::shared_ptr<SharedAverage>& average
 
 }  // namespace
 
-std::unique_ptr<c10d::CommHookInterface> shared_memory_hook(std::shared_ptr<SharedAverage> average) {
+std::unique_ptr<c10d::CommHookInterface> shared_memory_hook(const std::shared_ptr<SharedAverage>& average) {
   return std::make_unique<Hook>(worker_for(average));
 }
 
