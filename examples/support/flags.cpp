@@ -59,7 +59,8 @@ CLI::Validator number_from(T least) {
     if (error == std::errc::result_out_of_range) return "'" + text + "' is too large; give a smaller number";
     if (error != std::errc() || end != text.data() + text.size())
       return "'" + text + "' is not " + kind + "; give one such as 1";
-    if (!(value >= least))
+    if (value != value) return "'" + text + "' is not a number; give one such as 1";
+    if (value < least)
       return "'" + text + "' is below the least value; give " + kind + " from " +
              CLI::detail::to_string(least) + " on";
     return "";

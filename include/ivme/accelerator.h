@@ -242,8 +242,9 @@ class Accelerator {
   Precision mixed_precision() const;
   int64_t gradient_accumulation_steps() const;
   bool optimizer_step_was_skipped() const;
-  // Samples behind one update, over all ranks: global batch of the loader (default: the first prepared) *
-  // accumulation.
+  // Samples behind one update, over all ranks: global batch of the loader * accumulation. Without a loader:
+  // of the one whose loop is running, else of those prepared; throws Error when there is none or when they
+  // differ.
   int64_t observed_batch_size() const;
   template <class B>
   int64_t observed_batch_size(const DataLoader<B>& loader) const {

@@ -49,7 +49,7 @@ class Schedule {
   double lr(size_t group = 0) const;
   // The optimizer it drives; null for a wrapped torch scheduler, which does not tell.
   std::shared_ptr<OptimizerImpl> optimizer() const { return impl_->optimizer(); }
-  // Stepping past it is allowed: warm-up schedules stay at 0, cosine_annealing rises again, as in Python.
+  // Stepping past it is allowed: linear_with_warmup stays at 0, the cosines rise again, as in Python.
   std::optional<int64_t> total_steps() const { return description().total; }
   ScheduleDescription description() const { return impl_->description(); }
   const std::shared_ptr<ScheduleImpl>& impl() const { return impl_; }

@@ -178,12 +178,20 @@ bool Accelerator::optimizer_step_was_skipped() const {
 }
 
 int64_t Accelerator::observed_batch_size() const {
+  if (const detail::LoaderCore* loader = state_->active->top())
+    return detail::global_batch_of(*loader) * state_->settings.accumulation;
   auto loaders = detail::held(state_->loaders);
   if (loaders.empty())
     throw Error(
         "observed_batch_size was asked for, but no loader is prepared yet. Prepare one first, or pass the "
         "loader.");
-  return detail::global_batch_of(*loaders.front()) * state_->settings.accumulation;
+  const int64_t first = detail::global_batch_of(*loaders.front());
+  for (const auto& loader : loaders)
+    if (const int64_t other = detail::global_batch_of(*loader); other != first)
+      throw Error("observed_batch_size was asked for, but the prepared loaders have batches of " +
+                  std::to_string(first) + " and of " + std::to_string(other) +
+                  " samples. Pass the loader that trains: observed_batch_size(loader).");
+  return first * state_->settings.accumulation;
 }
 
 void Accelerator::write_line(const std::string& line) { std::cout << line << std::endl; }

@@ -2,6 +2,7 @@
 
 #include "accelerator/recording.h"
 #include "accelerator/state.h"
+#include "accelerator/uncalled_models.h"
 
 namespace ivme {
 
@@ -31,6 +32,7 @@ bool PreparedOptimizerState::has_unused_gradients() const {
 void PreparedOptimizer::step() {
   detail::AcceleratorState& accelerator = *state_->accelerator;
   if (!accelerator.sync.sync) return;
+  if (accelerator.group) detail::check_averaged(accelerator, *state_);
   accelerator.early_end.before_step(accelerator, *state_);
   if (accelerator.recording) accelerator.recording->before_step(*state_);
   state_->optimizer.step();

@@ -52,6 +52,7 @@ struct PreparedOptimizerState {
   // present group of micro-batches began.
   std::vector<std::pair<const void*, uint32_t>> settled = {};
   bool step_was_skipped = false;
+  bool told = false;  // that it updates parameters of no prepared model
   int number = 0;     // in the order of preparation
   int64_t steps = 0;  // made so far
 

@@ -2,6 +2,10 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
+#include <iostream>
+#include <unordered_set>
+
 namespace ivme::detail {
 
 UncalledModels::UncalledModels(const AcceleratorState& state) : several_ranks_(state.group != nullptr) {
@@ -32,6 +36,31 @@ void UncalledModels::check() const {
              : " that was never called as the prepared object. ") +
         "Call model(x), not model->forward(x), once before each backward.");
   }
+}
+
+void check_averaged(const AcceleratorState& state, PreparedOptimizerState& optimizer) {
+  std::unordered_set<const void*> own, averaged;
+  for (size_t group = 0; group < optimizer.optimizer.num_groups(); ++group)
+    for (const at::Tensor& parameter : optimizer.optimizer.impl()->parameters(group))
+      if (parameter.grad().defined()) own.insert(parameter.unsafeGetTensorImpl());
+  for (const auto& model : held(state.models)) {
+    if (!model->reducer) continue;
+    bool trained = false;
+    for (const auto& parameter : model->reducer->parameters()) {
+      const void* key = parameter.tensor.unsafeGetTensorImpl();
+      averaged.insert(key);
+      trained = trained || own.count(key) > 0;
+    }
+    if (trained) model->reducer->check_finished();
+  }
+  if (optimizer.told || std::ranges::all_of(own, [&](const void* key) { return averaged.count(key) > 0; }))
+    return;
+  optimizer.told = true;
+  if (state.facts.process_index == 0)
+    std::cerr
+        << "ivme: an optimizer updates parameters of no prepared model, so their gradients are not "
+           "averaged over the ranks and the ranks part. Pass the model to prepare, or average them yourself."
+        << std::endl;
 }
 
 }  // namespace ivme::detail

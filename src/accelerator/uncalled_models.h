@@ -26,4 +26,9 @@ class UncalledModels {
   std::vector<std::pair<std::shared_ptr<ModelRuntime>, Gradients>> suspects_;
 };
 
+// Before the update of several ranks. Throws Error when a prepared model that the optimizer trains has
+// gradients that were not averaged, since the backward left parameters out; says once on stderr when the
+// optimizer trains tensors of no prepared model, whose gradients nobody averages.
+void check_averaged(const AcceleratorState& state, PreparedOptimizerState& optimizer);
+
 }  // namespace ivme::detail

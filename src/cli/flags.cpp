@@ -95,7 +95,7 @@ void print_help(const Help& help, const std::vector<Flag>& flags) {
     const std::string name = letter + "--" + flag.name + (flag.value ? std::string(" ") + flag.value : "");
     std::printf("  %s\n        %s", name.c_str(), flag.text);
     if (flag.fallback) std::printf(" Default: %s.", flag.fallback);
-    if (flag.variable) std::printf(" Environment: %s.", flag.variable);
+    if (flag.variable) std::printf(" The program gets: %s.", flag.variable);
     std::printf("\n");
   }
   std::printf("\nFlags may be written with - or _ between words.\n\nExample:\n  %s\n", help.example);

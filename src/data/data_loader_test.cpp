@@ -214,6 +214,14 @@ TEST(DataLoader, the_innermost_of_nested_loops_is_asked_for_the_end) {
   EXPECT_THAT(of_outer, ElementsAre(false, true));
 }
 
+TEST(DataLoader, an_order_with_an_index_that_the_dataset_does_not_have_is_refused) {
+  for (int64_t wrong : {-1, 10}) {
+    auto loader = data_loader(
+        Numbers{10}, {.batch_size = 2, .order = [&](int64_t) { return std::vector<int64_t>{0, wrong}; }});
+    EXPECT_THAT(message_of([&] { epoch(loader); }), HasSubstr("sample " + std::to_string(wrong)));
+  }
+}
+
 TEST(DataLoader, an_empty_dataset_is_an_empty_loop) {
   Accelerator accelerator;
   auto loader = data_loader(Numbers{0}, {.batch_size = 4, .shuffle = true});

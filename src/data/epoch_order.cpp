@@ -58,6 +58,14 @@ at::Tensor draw_shuffled(LoaderCore& core) {
   return at::cat(rounds).narrow(0, 0, wanted);
 }
 
+// An index that the dataset does not have would be read all the same.
+void check_indices(const LoaderCore& core, at::ArrayRef<int64_t> indices) {
+  for (int64_t index : indices)
+    if (index < 0 || index >= core.length)
+      throw Error("The loader's order names sample " + std::to_string(index) + ", but the dataset has " +
+                  std::to_string(core.length) + ". Give indices from 0 to size() - 1.");
+}
+
 }  // namespace
 
 EpochOrder draw_order(LoaderCore& core) {
@@ -70,7 +78,10 @@ EpochOrder draw_order(LoaderCore& core) {
     if (auto size = options.batch_sampler->batch_size()) {
       order.indices = to_tensor(flatten(batches, *size));
     } else {
-      for (const auto& batch : batches) order.length += static_cast<int64_t>(batch.size());
+      for (const auto& batch : batches) {
+        check_indices(core, batch);
+        order.length += static_cast<int64_t>(batch.size());
+      }
       order.varying = std::move(batches);
       return order;
     }
@@ -79,6 +90,9 @@ EpochOrder draw_order(LoaderCore& core) {
   } else if (options.shuffle) {
     order.indices = draw_shuffled(core);
   }
+  if (order.indices.defined() && !options.shuffle)
+    check_indices(core,
+                  {order.indices.const_data_ptr<int64_t>(), static_cast<size_t>(order.indices.numel())});
   order.length = order.indices.defined() ? order.indices.numel() : core.length;
   return order;
 }

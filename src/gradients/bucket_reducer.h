@@ -10,7 +10,6 @@
 
 namespace c10d {
 class Logger;
-class Reducer;
 }  // namespace c10d
 
 namespace ivme {
@@ -35,11 +34,19 @@ class BucketReducer {
   void before_forward(bool synchronise);
   void after_forward(bool synchronise, const std::vector<at::Tensor*>& outputs);
 
+  // Throws Error, naming parameters, when the last backward did not reach all of them: then the gradients of
+  // this rank have not been averaged, and no other rank need know.
+  void check_finished() const;
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+
  private:
+  class Reducer;
+
   std::shared_ptr<Group> group_;
+  std::vector<Parameter> parameters_;
   std::vector<at::Tensor> buffers_;
   DataParallelOptions options_;
-  std::shared_ptr<c10d::Reducer> reducer_;
+  std::shared_ptr<Reducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;  // null without find_unused_parameters
   bool buffers_are_stale_ = true;
 };

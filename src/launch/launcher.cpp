@@ -150,9 +150,9 @@ class Launch {
     watch(signals_.fd(), POLLIN, [this] { obey(); });
     if (guardian_.events.open()) watch(guardian_.events.get(), POLLIN, [this] { hear(); });
     double due = std::numeric_limits<double>::infinity();
-    for (auto& stream : streams_) {
-      if (stream.readable()) watch(stream.fd(), POLLIN, [&stream] { stream.read_some(); });
-      due = std::min(due, stream.unfinished_until());
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      if (streams_[i].readable()) watch(streams_[i].fd(), POLLIN, [this, i] { read_from(i); });
+      due = std::min(due, streams_[i].unfinished_until());
     }
     for (Sink* sink : {sinks_.out.get(), sinks_.err.get()}) {
       if (sink->waiting() && (sink == sinks_.out.get() || sinks_.out != sinks_.err)) {
@@ -170,6 +170,16 @@ class Launch {
       if (stream.unfinished_until() <= steady_seconds()) stream.show_unfinished();
     }
     if (ready == 0 && until_due > wait) give_up_on_the_silent();
+  }
+
+  // What a rank printed before a line of its stdout must not come after it: the end of a progress bar, say.
+  void read_from(size_t i) {
+    const bool is_stdout = i % 2 == 0;
+    if (is_stdout && streams_[i + 1].readable()) {
+      pollfd err = {streams_[i + 1].fd(), POLLIN, 0};
+      if (::poll(&err, 1, 0) > 0) streams_[i + 1].read_some();
+    }
+    streams_[i].read_some();
   }
 
   // All ranks have ended, and for a second nothing has moved.

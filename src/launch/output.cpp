@@ -20,6 +20,11 @@ bool same_file(int a, int b) {
   return ::fstat(a, &x) == 0 && ::fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+// libtorch prints one line for each frame below its errors, which would push the reason out of a report.
+bool is_of_a_backtrace(std::string_view line) {
+  return line.starts_with("frame #") || line.starts_with("Exception raised from ");
+}
+
 }  // namespace
 
 double steady_seconds() {
@@ -111,7 +116,7 @@ void OutputStream::remember(std::string_view bytes) {
     const std::string_view part = bytes.substr(0, end);
     line_ += part.substr(0, longest_remembered - std::min(longest_remembered, line_.size()));
     if (end == std::string_view::npos) return;
-    if (!line_.empty()) lines_.push_back(line_);
+    if (!line_.empty() && !is_of_a_backtrace(line_)) lines_.push_back(line_);
     if (lines_.size() > remembered_lines) lines_.pop_front();
     line_.clear();
     bytes.remove_prefix(end + 1);

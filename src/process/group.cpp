@@ -23,9 +23,12 @@ using namespace std::chrono_literals;
 std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 // c10::Error carries a stack trace behind its first line.
+// Without the source file that Gloo puts before its messages, and without its farewell.
 std::string first_line(const std::exception& failure) {
   std::string text = failure.what();
-  return text.substr(0, text.find('\n'));
+  text = text.substr(0, text.find('\n'));
+  if (text.starts_with('[') && text.find("] ") != std::string::npos) text = text.substr(text.find("] ") + 2);
+  return text.substr(0, text.find(". GLHF!"));
 }
 
 std::string seconds(std::chrono::milliseconds time) {

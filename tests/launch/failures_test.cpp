@@ -41,6 +41,14 @@ TEST(LaunchFailure, the_first_rank_to_fail_stops_the_others_and_its_code_and_std
   EXPECT_TRUE(all_gone(word, 0));
 }
 
+TEST(LaunchFailure, a_backtrace_does_not_push_the_reason_out_of_the_last_lines) {
+  const auto result =
+      ivme({"launch", "-n", "2", "sh", "-c",
+            "[ $RANK = 1 ] && { echo the reason >&2; echo 'Exception raised from f at x.cpp:1' >&2;"
+            " for i in $(seq 20); do echo \"frame #$i: g\" >&2; done; exit 7; }; sleep 60"});
+  EXPECT_THAT(result.err, EndsWith("Its last line:\n  the reason\n"));
+}
+
 TEST(LaunchFailure, ranks_that_ignore_the_request_to_end_are_killed_within_two_seconds) {
   const auto word = unique_word();
   const auto result = ivme({"launch", "-n", "3", "sh", "-c",

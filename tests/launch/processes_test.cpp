@@ -168,6 +168,14 @@ TEST(Launch, a_program_whose_output_nobody_reads_any_more_ends) {
   EXPECT_LT(result.seconds, 5);
 }
 
+TEST(Launch, where_stdout_and_stderr_are_one_place_a_line_comes_after_the_progress_bar_that_ended_before_it) {
+  for (int i = 0; i < 20; ++i) {
+    const auto result =
+        ivme({"launch", "sh", "-c", "printf 'bar\\rbar, done\\n' >&2; echo result"}, {.merged = true});
+    EXPECT_EQ(result.out, "bar\rbar, done\nresult\n");
+  }
+}
+
 TEST(Launch, a_program_is_told_that_a_terminal_watches_and_how_wide_it_is) {
   int terminal = -1, other_side = -1;
   winsize size{};

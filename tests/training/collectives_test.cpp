@@ -306,7 +306,47 @@ RANKS_TEST(2, DataParallel, training_lowers_the_loss_and_equals_the_serial_run) 
 RANKS_TEST(2, DataParallel, models_that_differ_between_ranks_are_refused) {
   Accelerator accelerator({.timeout = 5s});
   nn::Linear net(accelerator.process_index() == 0 ? 3 : 4, 2);
-  EXPECT_NE(message_of([&] { accelerator.prepare(net); }), "");
+  auto message = message_of([&] { accelerator.prepare(net); });
+  expect_says(message,
+              accelerator.process_index() == 0 ? "missing: rank 1" : "different models on the ranks");
+}
+
+RANKS_TEST(2, DataParallel, a_parameter_that_the_last_backward_left_out_is_named_before_the_update) {
+  Accelerator accelerator;
+  TwoHeads net;
+  auto [model, optimizer] = accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 0.1}));
+  accelerator.backward(model(at::ones({1, 2}), false).first.sum());
+  auto message = message_of([&] { optimizer.step(); });
+  expect_says(message, "without a gradient: b.weight, b.bias");
+  expect_says(message, "find_unused_parameters");
+  expect_says(message_of([&] { model(at::ones({1, 2}), false); }), "b.weight");  // and if there is no update
+}
+
+RANKS_TEST(2, DataParallel, local_gradients_need_not_be_finished) {
+  Accelerator accelerator;
+  TwoHeads net;
+  auto [model, optimizer] = accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 0.1}));
+  auto local = accelerator.no_sync(model);
+  accelerator.backward(model(at::ones({1, 2}), false).first.sum());
+  optimizer.step();
+}
+
+TEST(DataParallel, gradients_that_nobody_averages_are_told_of) {
+  if (test::is_rank()) {
+    Accelerator accelerator;
+    nn::Linear net(2, 1);
+    auto optimizer = accelerator.prepare(optim::SGD(net->parameters(), {.lr = 0.1}));
+    for (int step = 0; step < 2; ++step) {
+      accelerator.backward(net(at::ones({1, 2})).sum());
+      optimizer.step();
+    }
+    return;
+  }
+  auto ended = test::run_on_ranks(2);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  size_t first = ended.output.find("not averaged over the ranks");
+  EXPECT_NE(first, std::string::npos) << ended.output;
+  EXPECT_EQ(ended.output.find("not averaged over the ranks", first + 1), std::string::npos) << ended.output;
 }
 
 RANKS_TEST(2, DataParallel, gradients_that_went_around_the_prepared_model_are_an_error) {

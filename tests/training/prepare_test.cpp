@@ -277,9 +277,11 @@ void check_sizes(bool split) {
   Accelerator accelerator({.gradient_accumulation_steps = 3, .sharing = {.split_batches = split}});
   EXPECT_THAT(message_of([&] { accelerator.observed_batch_size(); }), HasSubstr("no loader"));
   auto first = accelerator.prepare(data_loader(Ramp{100}, {.batch_size = 8}));
-  auto second = accelerator.prepare(data_loader(Ramp{100}, {.batch_size = 10}));
   int share = split ? 1 : accelerator.num_processes();
   EXPECT_EQ(accelerator.observed_batch_size(), 24 * share);
+  auto second = accelerator.prepare(data_loader(Ramp{100}, {.batch_size = 10}));
+  EXPECT_THAT(message_of([&] { accelerator.observed_batch_size(); }), HasSubstr("Pass the loader"));
+  for ([[maybe_unused]] auto& batch : second) EXPECT_EQ(accelerator.observed_batch_size(), 30 * share);
   EXPECT_EQ(accelerator.observed_batch_size(second), 30 * share);
   EXPECT_EQ(accelerator.scale_learning_rate(0.1), 0.1 * accelerator.num_processes());
   bool alone = accelerator.num_processes() == 1;
