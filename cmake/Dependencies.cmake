@@ -28,6 +28,11 @@ if(TARGET torch_cuda)
   find_path(IVME_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS ${CUDA_INCLUDE_DIRS} ${IVME_NVIDIA_INCLUDE})
 endif()
 
+# The header of the PJRT C interface lies in the wheel of a plugin, which ./dev setup installs.
+file(GLOB IVME_PJRT_WHEELS ${CMAKE_CURRENT_SOURCE_DIR}/.venv/lib/python*/site-packages)
+find_path(IVME_PJRT_INCLUDE_DIR pjrt_c_api.h HINTS ${IVME_PJRT_WHEELS}/xla_plugins/xla_cpu_pjrt/include)
+mark_as_advanced(IVME_PJRT_INCLUDE_DIR)
+
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(IVME_CCACHE ccache)
   mark_as_advanced(IVME_CCACHE)

@@ -12,6 +12,7 @@
 #include "precision/autocast.h"
 #include "process/collectives.h"
 #include "process/seed_rank.h"
+#include "xla/step.h"
 
 namespace ivme {
 
@@ -67,6 +68,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
   state_->settings = detail::decide(options, state_->facts);
   const ProcessFacts& facts = state_->facts;
   set_rank_for_seeds(facts.process_index);
+  if (state_->settings.device.is_xla()) state_->tracing = xla::begin_recording(/*workers=*/1);
   if (facts.num_processes > 1)
     state_->group = Group::join(facts, state_->settings.device.type(), state_->settings.timeout);
   if (state_->settings.record.empty()) return;
@@ -154,6 +156,10 @@ SyncScope Accelerator::autocast() {
   return SyncScope([scope]() mutable { scope.reset(); });
 }
 
+void Accelerator::end_step() {
+  if (state_->tracing) xla::end_step(state_->tracing);
+}
+
 void Accelerator::wait_for_everyone(const std::string& what) {
   if (state_->group) state_->group->barrier(what);
 }
@@ -161,6 +167,7 @@ void Accelerator::wait_for_everyone(const std::string& what) {
 c10::Device Accelerator::device() const { return state_->settings.device; }
 
 DistributedType Accelerator::distributed_type() const {
+  if (state_->tracing) return DistributedType::XLA;
   if (state_->facts.num_processes == 1) return DistributedType::NO;
   return state_->settings.device.is_cuda() ? DistributedType::MULTI_GPU : DistributedType::MULTI_CPU;
 }

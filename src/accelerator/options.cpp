@@ -52,11 +52,14 @@ c10::Device decide_device(const AcceleratorOptions& options, const ProcessFacts&
   std::string word = device_word(options, facts.process_index == 0);
   if (word == "gpu") word = "cuda";
   if (word == "cpu") return c10::Device(c10::kCPU);
-  if (word == "xla" || word == "tpu" || word.starts_with("xla:"))
-    throw Error("The device '" + word +
-                "' was asked for, but this version of ivme has no XLA path yet. Use cpu or cuda.");
+  if (word == "xla" || word == "tpu") {
+    if (facts.num_processes > 1)
+      throw Error("The device " + word + " was asked for in one of " + std::to_string(facts.num_processes) +
+                  " processes. On XLA one process drives all devices of a host: start the program once.");
+    return c10::Device(c10::kXLA, 0);
+  }
   if (word != "cuda") {
-    const std::vector<std::string> choices = {"cpu", "cuda"};
+    const std::vector<std::string> choices = {"cpu", "cuda", "xla", "tpu"};
     throw Error(unknown_word("device", word, choices) + ".");
   }
   if (!at::hasCUDA())

@@ -6,6 +6,7 @@
 #include "accelerator/recording.h"
 #include "accelerator/state.h"
 #include "ivme/accelerator.h"
+#include "xla/step.h"
 
 namespace ivme::detail {
 namespace {
@@ -37,6 +38,14 @@ void move_and_keep_ties(torch::nn::Module& module, const c10::Device& device,
                 ". Give the model a tie_weights() that ties them again; prepare calls it.");
 }
 
+// State that began to exist in the first step would make the second one another program.
+void create_state_on_xla(const optim::Optimizer& optimizer) {
+  for (size_t group = 0; group < optimizer.num_groups(); ++group)
+    for (const at::Tensor& parameter : optimizer.impl()->parameters(group))
+      if (!parameter.device().is_xla()) return;
+  optimizer.impl()->create_state();
+}
+
 std::unique_ptr<BucketReducer> reducer_for(AcceleratorState& state, torch::nn::Module& module) {
   if (!state.group) return nullptr;
   std::vector<BucketReducer::Parameter> parameters;
@@ -50,6 +59,18 @@ std::unique_ptr<BucketReducer> reducer_for(AcceleratorState& state, torch::nn::M
                                          state.options.data_parallel);
 }
 
+// The model's tensors belong to the accelerator's recording. Gradients that existed stay, for Module::to forgets them.
+void begin_on_xla(AcceleratorState& state, torch::nn::Module& module) {
+  for (at::Tensor& parameter : module.parameters()) {
+    if (!parameter.device().is_xla()) continue;
+    if (parameter.grad().defined()) parameter.mutable_grad() = parameter.grad().to(parameter.device());
+    xla::adopt(parameter, state.tracing);
+  }
+  for (const at::Tensor& buffer : module.buffers())
+    if (buffer.device().is_xla()) xla::adopt(buffer, state.tracing);
+  for (const auto& optimizer : held(state.optimizers)) create_state_on_xla(optimizer->optimizer);
+}
+
 }  // namespace
 
 std::shared_ptr<ModelRuntime> prepare_module(AcceleratorState& state,
@@ -59,6 +80,7 @@ std::shared_ptr<ModelRuntime> prepare_module(AcceleratorState& state,
   if (auto known = find_prepared(state.models, [&](const ModelRuntime& one) { return one.module == module; }))
     return known;
   if (state.options.device_placement) move_and_keep_ties(*module, state.settings.device, tie);
+  if (state.tracing) begin_on_xla(state, *module);
   auto runtime = std::make_shared<ModelRuntime>();
   runtime->accelerator = state.shared_from_this();
   runtime->module = module;
@@ -77,6 +99,7 @@ PreparedOptimizer prepare_optimizer(AcceleratorState& state, const optim::Optimi
         PreparedOptimizerState{state.shared_from_this(), key, optimizer});
     prepared->number = static_cast<int>(state.optimizers.size());
     state.optimizers.push_back(prepared);
+    if (state.tracing) create_state_on_xla(optimizer);
   }
   return PreparedOptimizer(prepared);
 }
@@ -104,6 +127,7 @@ std::shared_ptr<LoaderCore> prepare_loader(AcceleratorState& state, const std::s
   sharing.use_seedable_sampler = state.options.sharing.use_seedable_sampler;
   sharing.data_seed = state.options.sharing.data_seed;
   if (state.options.device_placement) sharing.device = state.settings.device;
+  sharing.tracing = state.tracing;
   auto prepared = share(*core, sharing);
   prepared->keep_first_order = state.recording != nullptr;
   state.loaders.push_back(prepared);

@@ -10,6 +10,7 @@
 #include "data/epoch_order.h"
 #include "data/loader_core.h"
 #include "ivme/error.h"
+#include "xla/step.h"
 
 namespace ivme::detail {
 namespace {
@@ -73,6 +74,7 @@ std::shared_ptr<LoaderCore> share(const LoaderCore& core, const Sharing& sharing
   shared->shard.even_batches = sharing.even_batches;
   shared->rank = sharing.rank;
   shared->device = sharing.device;
+  shared->tracing = sharing.tracing;
   if (sharing.split_batches && has_varying_batches(core))
     throw Error(
         "split_batches was asked for with a batch sampler that has no batch_size(), so its batches cannot be "
@@ -122,6 +124,12 @@ EpochCursor::EpochCursor(std::shared_ptr<LoaderCore> core) : pass_(std::make_uni
 
 EpochCursor::~EpochCursor() {
   LoaderCore& c = *pass_->core;
+  if (c.tracing && std::uncaught_exceptions() == 0) {  // the loop was left by break
+    try {
+      xla::end_step(c.tracing);
+    } catch (const std::exception&) {  // whoever reads a result meets it again
+    }
+  }
   c.in_hand = nullptr;
   c.end = false;
   if (!c.active) return;
@@ -151,17 +159,21 @@ bool EpochCursor::next_indices(std::vector<int64_t>& indices) {
 bool EpochCursor::moves_batches() const { return !pass_->core->device.is_cpu(); }
 
 void EpochCursor::move(at::Tensor& tensor) const {
-  if (tensor.defined()) tensor = tensor.to(pass_->core->device);
+  if (!tensor.defined()) return;
+  tensor = tensor.to(pass_->core->device);
+  if (tensor.device().is_xla()) xla::adopt(tensor, pass_->core->tracing);
 }
 
 void EpochCursor::deliver(const std::vector<int64_t>& indices, bool last) {
   LoaderCore& c = *pass_->core;
+  if (c.tracing) xla::end_step(c.tracing);
   c.in_hand = &indices;
   c.end = last;
   ++c.delivered;
 }
 
 void EpochCursor::finish() {
+  if (pass_->core->tracing) xla::end_step(pass_->core->tracing);
   if (pass_->size() > 0) ++pass_->core->epoch;
 }
 

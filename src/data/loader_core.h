@@ -12,6 +12,10 @@
 #include "ivme/data_loader.h"
 #include "process/group.h"
 
+namespace ivme::xla {
+struct Context;
+}
+
 namespace ivme::detail {
 
 // The loaders that a loop is inside of, innermost last: what gather_for_metrics and accumulate ask for the
@@ -33,6 +37,7 @@ struct LoaderCore {
   ShardOptions shard;            // but for its length, which is the epoch's
   int rank = 0;
   c10::Device device = c10::Device(c10::kCPU);
+  std::shared_ptr<xla::Context> tracing;   // on xla: what each batch belongs to, and what ends a step
   std::optional<uint64_t> seed;            // seedable sampler: order drawn from seed + epoch
   std::optional<at::Generator> generator;  // default sampler on several ranks: one generator for all epochs
 
@@ -58,6 +63,7 @@ struct Sharing {
   bool use_seedable_sampler = true;
   std::optional<uint64_t> data_seed = {};
   c10::Device device = c10::Device(c10::kCPU);
+  std::shared_ptr<xla::Context> tracing = {};
 };
 // Throws Error when the batch size cannot be split over the ranks. With the default sampler on several ranks
 // it draws one number from torch's CPU generator, as Accelerate does.

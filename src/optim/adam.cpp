@@ -1,6 +1,5 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/maximum.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 
@@ -53,6 +52,12 @@ class AdamImpl : public GroupedOptimizer<Options, Moments> {
     }
   }
 
+  void create_state() override {
+    for (auto& group : this->groups_)
+      for (size_t i = 0; i < group.parameters.size(); ++i)
+        if (!group.states[i].mean.defined()) create(group.states[i], group.parameters[i], group.options);
+  }
+
   Description description() const override {
     const Options& o = this->groups_[0].options;
     return {name,
@@ -87,16 +92,18 @@ class AdamImpl : public GroupedOptimizer<Options, Moments> {
     Number root;
   };
 
+  static void create(Moments& state, const at::Tensor& parameter, const Options& o) {
+    state.mean = zeros_beside(parameter);
+    state.square = zeros_beside(parameter);
+    if (o.amsgrad) state.max_square = zeros_beside(parameter);
+  }
+
   // Python's _single_tensor_adam.
   static void update(const at::Tensor& parameter, const Options& o, Factors& factors, Moments& state) {
     at::Tensor gradient = parameter.grad();
     if (!gradient.defined()) return;
     if (gradient.is_sparse()) throw_sparse_gradient(name);
-    if (state.steps == 0) {
-      state.mean = at::zeros_like(parameter);
-      state.square = at::zeros_like(parameter);
-      if (o.amsgrad) state.max_square = at::zeros_like(parameter);
-    }
+    if (!state.mean.defined()) create(state, parameter, o);
     factors.correct_for(++state.steps);
 
     if (o.maximize) gradient = gradient.neg();

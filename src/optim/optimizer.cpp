@@ -1,3 +1,5 @@
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <sstream>
@@ -67,6 +69,11 @@ void check_parameters(const std::string& optimizer, std::vector<std::vector<at::
   }
   if (group_of.empty())
     throw Error(optimizer + " was given no parameter. There is nothing to train. Pass module->parameters().");
+}
+
+at::Tensor zeros_beside(const at::Tensor& tensor) {
+  if (!tensor.device().is_xla()) return at::zeros_like(tensor);
+  return at::zeros(tensor.sizes(), tensor.options().device(at::kCPU)).to(tensor.device());
 }
 
 void check_option(bool valid, const std::string& optimizer, const std::string& name, double value,

@@ -34,6 +34,14 @@ class SGDImpl : public GroupedOptimizer<SGDOptions, Momentum> {
     }
   }
 
+  // With dampening the first step takes the whole gradient, later ones do not.
+  void create_state() override {
+    for (Group& group : groups_)
+      for (size_t i = 0; i < group.parameters.size(); ++i)
+        if (group.options.momentum != 0 && group.options.dampening == 0 && !group.states[i].buffer.defined())
+          group.states[i].buffer = zeros_beside(group.parameters[i]);
+  }
+
   Description description() const override {
     const SGDOptions& o = groups_[0].options;
     return {"SGD",

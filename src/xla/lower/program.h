@@ -1,0 +1,24 @@
+#pragma once
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "xla/graph.h"
+
+namespace ivme::xla {
+
+// The StableHLO module that computes a graph. Its @main takes the leaves, in order, and then the numbers as
+// pack_numbers packs them; it gives the roots, in order. An argument whose memory a root may take
+// (Graph::aliases) carries tf.aliasing_output with the root's index. Throws Error when a row refuses its
+// arguments. Graphs of one key have one text.
+std::string lower(const Graph& graph);
+
+// All numbers of one dtype as one 1-dimensional argument, in the order of Graph::numbers.
+struct PackedNumbers {
+  Shape shape;
+  std::vector<std::byte> bytes;
+};
+// One for each dtype that occurs: f32, f64, i64.
+std::vector<PackedNumbers> pack_numbers(const Graph& graph);
+
+}  // namespace ivme::xla

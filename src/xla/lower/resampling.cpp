@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <cmath>
+
+#include "xla/lower/formula.h"
+#include "xla/lower/promotion.h"
+#include "xla/lower/rows.h"
+
+namespace ivme::xla {
+namespace {
+
+using Result = std::vector<Hlo>;
+
+// Each output along a dimension is a weighted sum of a few inputs, as many for all: output o takes weight[o]
+// of input index[o] from each tap.
+struct Tap {
+  Dims index;
+  std::vector<double> weight;
+};
+using Taps = std::vector<Tap>;
+
+Hlo indices(Emitter& emitter, const Tap& tap) {
+  return emitter.reshape(emitter.constants(tap.index), {static_cast<int64_t>(tap.index.size()), 1});
+}
+IndexDimensions along_only(const Hlo& x, int64_t dimension) {
+  Dims window = range(0, x.rank());
+  window.erase(window.begin() + dimension);
+  return {{dimension}, window};
+}
+
+// A weight of 0 takes nothing, not even what is infinite.
+Hlo weighted(const Hlo& x, const Tap& tap, int64_t dimension) {
+  if (std::all_of(tap.weight.begin(), tap.weight.end(), [](double w) { return w == 1; })) return x;
+  Hlo weight = along(x.emitter->constants(tap.weight, x.dtype()), dimension, x.rank());
+  return select(weight == 0.0, 0, x * weight);
+}
+
+Hlo resample(const Hlo& x, int64_t dimension, const Taps& taps) {
+  Hlo total;
+  for (const Tap& tap : taps) {
+    Hlo taken = x.emitter->gather(x, indices(*x.emitter, tap), along_only(x, dimension));
+    taken = weighted(taken, tap, dimension);
+    total = total.emitter == nullptr ? taken : total + taken;
+  }
+  return total;
+}
+
+// The adjoint: what each input gave.
+Hlo resample_back(const Hlo& g, int64_t dimension, const Taps& taps, int64_t input) {
+  Dims dims = g.dims();
+  dims[static_cast<size_t>(dimension)] = input;
+  Hlo total = g.emitter->constant(0, {g.dtype(), dims});
+  const Reduction add = Reduction::add;
+  for (const Tap& tap : taps) {
+    total = g.emitter->scatter(total, indices(*g.emitter, tap), weighted(g, tap, dimension),
+                               along_only(g, dimension), &add);
+  }
+  return total;
+}
+
+// --- how one dimension is resampled
+// --------------------------------------------------------------------------
+
+struct Resizing {
+  int64_t input, output;
+  std::optional<double> scale;  // output over input, where the caller gave it
+
+  double step() const {
+    return scale && *scale > 0 ? 1 / *scale : static_cast<double>(input) / static_cast<double>(output);
+  }
+};
+
+// The index is computed in f32, as PyTorch's kernels do.
+Taps nearest(const Resizing& r, float shift) {
+  Tap tap{{}, std::vector<double>(static_cast<size_t>(r.output), 1)};
+  float step = r.scale && *r.scale > 0 ? static_cast<float>(1 / *r.scale)
+                                       : static_cast<float>(r.input) / static_cast<float>(r.output);
+  for (int64_t o = 0; o < r.output; ++o) {
+    auto place = static_cast<int64_t>(std::floor((static_cast<float>(o) + shift) * step));
+    tap.index.push_back(std::min(place, r.input - 1));
+  }
+  return {tap};
+}
+
+template <class Real>
+Taps linear(const Resizing& r, bool align_corners) {
+  Tap left, right;
+  Real step = align_corners
+                  ? (r.output > 1 ? static_cast<Real>(r.input - 1) / static_cast<Real>(r.output - 1) : 0)
+                  : static_cast<Real>(r.step());
+  for (int64_t o = 0; o < r.output; ++o) {
+    Real place =
+        align_corners ? static_cast<Real>(o) * step : (static_cast<Real>(o) + Real(0.5)) * step - Real(0.5);
+    place = std::max(place, Real(0));
+    int64_t begin = std::min(static_cast<int64_t>(place), r.input - 1);
+    Real part = std::min(std::max(place - static_cast<Real>(begin), Real(0)), Real(1));
+    left.index.push_back(begin);
+    left.weight.push_back(static_cast<double>(1 - part));
+    right.index.push_back(std::min(begin + 1, r.input - 1));
+    right.weight.push_back(static_cast<double>(part));
+  }
+  return {left, right};
+}
+
+// The mean of the inputs from ⌊o·in/out⌋ to ⌈(o+1)·in/out⌉.
+Taps adaptive(const Resizing& r) {
+  Taps taps;
+  for (int64_t o = 0; o < r.output; ++o) {
+    int64_t begin = o * r.input / r.output, end = ((o + 1) * r.input + r.output - 1) / r.output;
+    while (static_cast<int64_t>(taps.size()) < end - begin) {
+      taps.push_back(
+          {Dims(static_cast<size_t>(r.output), 0), std::vector<double>(static_cast<size_t>(r.output), 0)});
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      Tap& tap = taps[static_cast<size_t>(i - begin)];
+      tap.index[static_cast<size_t>(o)] = i;
+      tap.weight[static_cast<size_t>(o)] = 1 / static_cast<double>(end - begin);
+    }
+  }
+  return taps;
+}
+
+// --- operations
+// ----------------------------------------------------------------------------------------------
+
+enum class Mode { nearest, nearest_exact, linear };
+
+std::optional<double> scale_of(const Call& call, int argument) {
+  return call.has(argument) ? std::optional(call.real(argument)) : std::nullopt;
+}
+
+Taps taps_of(const Resizing& r, Mode mode, bool align_corners, Dtype dtype) {
+  if (mode == Mode::nearest) return nearest(r, 0);
+  if (mode == Mode::nearest_exact) return nearest(r, 0.5F);
+  return dtype == Dtype::f64 ? linear<double>(r, align_corners) : linear<float>(r, align_corners);
+}
+
+// self, output sizes[, align_corners], scales
+template <Mode mode, int rank>
+Result upsample(const Call& call) {
+  const Hlo& x = call.tensor(0);
+  constexpr int first = mode == Mode::linear ? 3 : 2;
+  Hlo y = convert(x, compute_type(x.dtype()));
+  for (int i = 0; i < rank; ++i) {
+    Resizing r{x.dim(2 + i), call.integers(1)[static_cast<size_t>(i)], scale_of(call, first + i)};
+    y = resample(y, 2 + i, taps_of(r, mode, mode == Mode::linear && call.boolean(2), x.dtype()));
+  }
+  return {convert(y, x.dtype())};
+}
+
+// gradient, output sizes, input sizes[, align_corners], scales
+template <Mode mode, int rank>
+Result upsample_backward(const Call& call) {
+  const Hlo& g = call.tensor(0);
+  constexpr int first = mode == Mode::linear ? 4 : 3;
+  Hlo x = convert(g, compute_type(g.dtype()));
+  for (int i = 0; i < rank; ++i) {
+    Resizing r{call.integers(2)[static_cast<size_t>(i) + 2], g.dim(2 + i), scale_of(call, first + i)};
+    x = resample_back(x, 2 + i, taps_of(r, mode, mode == Mode::linear && call.boolean(3), g.dtype()),
+                      r.input);
+  }
+  return {convert(x, g.dtype())};
+}
+
+Result adaptive_average(const Call& call) {  // self, output sizes
+  const Hlo& x = call.tensor(0);
+  Hlo y = convert(x, compute_type(x.dtype()));
+  for (int i = 0; i < 2; ++i) {
+    int64_t dimension = x.rank() - 2 + i, input = x.dim(i - 2),
+            output = call.integers(1)[static_cast<size_t>(i)];
+    if (output == 1)
+      y = mean(y, {dimension});
+    else
+      y = resample(y, dimension, adaptive({input, output, {}}));
+  }
+  return {convert(y, x.dtype())};
+}
+
+Result adaptive_average_backward(const Call& call) {  // gradient, self
+  const Hlo &g = call.tensor(0), &x = call.tensor(1);
+  Hlo y = convert(g, compute_type(g.dtype()));
+  for (int i = 0; i < 2; ++i) {
+    int64_t dimension = x.rank() - 2 + i, input = x.dim(i - 2), output = g.dim(i - 2);
+    Dims dims = y.dims();
+    dims[static_cast<size_t>(dimension)] = input;
+    if (output == 1)
+      y = call.emitter.broadcast(y / static_cast<double>(input), dims);
+    else
+      y = resample_back(y, dimension, adaptive({input, output, {}}), input);
+  }
+  return {convert(y, g.dtype())};
+}
+
+}  // namespace
+
+Rows resampling_rows() {
+  return {
+      {"aten::upsample_nearest1d", upsample<Mode::nearest, 1>},
+      {"aten::upsample_nearest1d_backward", upsample_backward<Mode::nearest, 1>},
+      {"aten::upsample_nearest2d", upsample<Mode::nearest, 2>},
+      {"aten::upsample_nearest2d_backward", upsample_backward<Mode::nearest, 2>},
+      {"aten::_upsample_nearest_exact2d", upsample<Mode::nearest_exact, 2>},
+      {"aten::_upsample_nearest_exact2d_backward", upsample_backward<Mode::nearest_exact, 2>},
+      {"aten::upsample_linear1d", upsample<Mode::linear, 1>},
+      {"aten::upsample_linear1d_backward", upsample_backward<Mode::linear, 1>},
+      {"aten::upsample_bilinear2d", upsample<Mode::linear, 2>},
+      {"aten::upsample_bilinear2d_backward", upsample_backward<Mode::linear, 2>},
+      {"aten::_adaptive_avg_pool2d", adaptive_average},
+      {"aten::_adaptive_avg_pool2d_backward", adaptive_average_backward},
+  };
+}
+
+}  // namespace ivme::xla

@@ -1,0 +1,127 @@
+// The operators that do more on xla than being recorded: they make tensors, views of them, and copies to and from the
+// host.
+#include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <torch/library.h>
+
+#include "ivme/error.h"
+#include "xla/step.h"
+#include "xla/trace/record.h"
+#include "xla/trace/storage.h"
+
+namespace ivme::xla {
+namespace {
+
+// Contents that nobody set are zeros: a constant costs a program nothing.
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                 std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat>) {
+  return make_tensor(zeros({dtype_of(dtype.value_or(at::kFloat)), size.vec()}), nullptr);
+}
+
+// Strides are only a matter of memory, which XLA lays out as it likes: always contiguous.
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin) {
+  return empty(size, dtype, layout, device, pin, std::nullopt);
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
+  bool from_xla = self.device().type() == at::kXLA;
+  if (to.device().type() != at::kXLA) {
+    to.copy_(to_host(self));
+  } else if (from_xla) {
+    write(to, read(self), storage_of(self).context());
+  } else {
+    write(to, to_device(self.to(to.scalar_type())), nullptr);
+  }
+  return to;
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) { return to_host(self).item(); }
+
+bool equal(const at::Tensor& self, const at::Tensor& other) {
+  return self.sizes() == other.sizes() && at::equal(to_host(self), to_host(other));
+}
+
+at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                      std::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(self, size, stride, offset);
+}
+
+at::Tensor view(const at::Tensor& self, at::IntArrayRef size) {
+  auto inferred = at::infer_size_dv(size, self.numel());
+  auto stride = at::detail::computeStride(self.sizes(), self.strides(), inferred);
+  if (!stride)
+    throw Error("view(" + c10::str(size) + ") was called on a tensor of sizes " + c10::str(self.sizes()) +
+                " and strides " + c10::str(self.strides()) + ", whose elements are not in that order. Use reshape().");
+  return at::native::as_strided_tensorimpl(self, inferred, *stride, self.storage_offset());
+}
+
+at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride) {
+  return at::native::as_strided_tensorimpl(self, size, stride, self.storage_offset());
+}
+
+at::Tensor alias(const at::Tensor& self) {
+  return at::native::as_strided_tensorimpl(self, self.sizes(), self.strides(), self.storage_offset());
+}
+
+at::Tensor& set_(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef size, at::IntArrayRef stride) {
+  auto* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(std::move(source));
+  impl->set_sizes_and_strides(size, stride, offset);
+  return self;
+}
+
+// A tensor on another device may take this one's place in a parameter: that is how Module::to moves a model.
+bool has_compatible_shallow_copy_type(const at::Tensor&, const at::Tensor&) { return true; }
+
+// The schema does not say that the running statistics change.
+void native_batch_norm(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  auto arguments = torch::jit::last(*stack, 8);
+  at::Tensor input = arguments[0].toTensor();
+  at::Tensor mean = arguments[3].isTensor() ? arguments[3].toTensor() : at::Tensor();
+  at::Tensor variance = arguments[4].isTensor() ? arguments[4].toTensor() : at::Tensor();
+  const bool training = arguments[5].toBool();
+  const double momentum = arguments[6].toDouble(), eps = arguments[7].toDouble();
+  record(handle, keys, stack);
+  if (!training || !mean.defined() || !variance.defined()) return;
+  at::Tensor batch_mean = (*stack)[stack->size() - 2].toTensor();
+  at::Tensor inverse_deviation = (*stack)[stack->size() - 1].toTensor();
+  auto count = static_cast<double>(input.numel() / input.size(1));
+  mean.mul_(1 - momentum).add_(batch_mean, momentum);
+  at::Tensor batch_variance = inverse_deviation.pow(-2).sub_(eps);
+  variance.mul_(1 - momentum).add_(batch_variance, momentum * count / (count - 1));
+}
+
+TORCH_LIBRARY_IMPL(_, XLA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&record>()); }
+
+TORCH_LIBRARY_IMPL(aten, XLA, library) {
+  library.impl("empty.memory_format", empty);
+  library.impl("empty_strided", empty_strided);
+  library.impl("_copy_from", copy_from);
+  library.impl("_local_scalar_dense", local_scalar_dense);
+  library.impl("equal", equal);
+  library.impl("as_strided", as_strided);
+  library.impl("view", view);
+  library.impl("_reshape_alias", reshape_alias);
+  library.impl("alias", alias);
+  library.impl("set_.source_Storage_storage_offset", set_);
+  library.impl("native_batch_norm", torch::CppFunction::makeFromBoxedFunction<&native_batch_norm>());
+  // Those that libtorch would otherwise take apart, or that it has for CPU and CUDA only.
+  for (const char* name :
+       {"convolution_overrideable", "convolution_backward_overrideable", "native_layer_norm", "native_group_norm",
+        "embedding", "native_dropout", "slice_backward", "select_backward"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&record>());
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, library) {
+  library.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
+}
+
+}  // namespace
+
+void register_kernels() {}
+
+}  // namespace ivme::xla

@@ -1,0 +1,257 @@
+#include "xla/trace/storage.h"
+
+#include <mutex>
+#include <unordered_set>
+
+#include "ivme/error.h"
+#include "xla/lower/op.h"
+
+namespace ivme::xla {
+namespace {
+
+struct List {
+  std::mutex mutex;
+  LazyStorage* first = nullptr;
+  LazyStorage* last = nullptr;
+};
+List& list() {
+  static auto* one = new List;  // storages may outlive static objects
+  return *one;
+}
+
+bool is_pending(const Value& value) { return value.node->kind != Node::Kind::leaf; }
+
+size_t bytes_of(const Value& value) { return static_cast<size_t>(value.shape().bytes()); }
+
+const Op& row(std::string_view name) {
+  const Op* op = find_op(name);
+  if (!op) throw Error("The operation " + std::string(name) + " of ivme itself is not in the table of XLA operations.");
+  return *op;
+}
+
+Argument whole_numbers(at::IntArrayRef numbers) {
+  Argument argument;
+  argument.kind = Argument::Kind::integers;
+  argument.integers = numbers.vec();
+  return argument;
+}
+
+Argument operand(int64_t index) {
+  Argument argument;
+  argument.kind = Argument::Kind::operand;
+  argument.integer = index;
+  return argument;
+}
+
+Argument whole_number(int64_t number) {
+  Argument argument;
+  argument.kind = Argument::Kind::integer;
+  argument.integer = number;
+  return argument;
+}
+
+Value cast(Value value, Dtype dtype) {
+  if (value.shape().dtype == dtype) return value;
+  static const Op& op = row("ivme::cast");
+  Argument to;
+  to.kind = Argument::Kind::dtype;
+  to.integer = static_cast<int64_t>(dtype);
+  return {make_operation(op, {std::move(value)}, {operand(0), to})};
+}
+
+Value expand(Value value, at::IntArrayRef sizes) {
+  if (at::IntArrayRef(value.shape().dims) == sizes) return value;
+  static const Op& op = row("ivme::expand");
+  return {make_operation(op, {std::move(value)}, {operand(0), whole_numbers(sizes)})};
+}
+
+// The storage's memory, seen whole and in order.
+bool covers(const at::Tensor& tensor, const Shape& memory) {
+  return tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.numel() == memory.count();
+}
+
+}  // namespace
+
+LazyStorage::LazyStorage(Value value, ContextPtr context)
+    : c10::StorageImpl(use_byte_size_t{}, bytes_of(value), at::DataPtr(nullptr, at::Device(at::kXLA, 0)), nullptr,
+                       /*resizable=*/false),
+      value_(std::move(value)),
+      context_(std::move(context)) {
+  set_throw_on_mutable_data_ptr();
+  std::lock_guard lock(list().mutex);
+  list_if_pending();
+}
+
+LazyStorage::~LazyStorage() {
+  std::lock_guard lock(list().mutex);
+  unlist();
+}
+
+void LazyStorage::list_if_pending() {
+  if (listed_ || !is_pending(value_)) return;
+  List& all = list();
+  previous_ = all.last;
+  next_ = nullptr;
+  (all.last ? all.last->next_ : all.first) = this;
+  all.last = this;
+  listed_ = true;
+}
+
+void LazyStorage::unlist() {
+  if (!listed_) return;
+  List& all = list();
+  (previous_ ? previous_->next_ : all.first) = next_;
+  (next_ ? next_->previous_ : all.last) = previous_;
+  listed_ = false;
+}
+
+Value LazyStorage::value() const {
+  std::lock_guard lock(list().mutex);
+  return value_;
+}
+
+ContextPtr LazyStorage::context() const {
+  std::lock_guard lock(list().mutex);
+  return context_;
+}
+
+void LazyStorage::adopt(ContextPtr context) {
+  std::lock_guard lock(list().mutex);
+  context_ = std::move(context);
+}
+
+void LazyStorage::set_value(Value value, ContextPtr context) {
+  std::lock_guard lock(list().mutex);
+  if (!is_pending(value_)) before_ = value_.node;
+  std::swap(value_, value);  // the old one ends after the lock
+  if (context) context_ = std::move(context);
+  if (is_pending(value_)) {
+    list_if_pending();
+  } else {
+    before_.reset();
+    unlist();
+  }
+}
+
+Pending pending_of(const ContextPtr& context, const LazyStorage* wanted) {
+  std::vector<std::pair<c10::intrusive_ptr<LazyStorage>, bool>> candidates;  // and whether it is a root by itself
+  Pending pending;
+  std::lock_guard lock(list().mutex);
+  for (LazyStorage* storage = list().first; storage; storage = storage->next_) {
+    bool root = storage == wanted || (context && storage->context_ == context);
+    if (!root && storage->context_) continue;
+    // Null while the storage is being destroyed by another thread.
+    if (LazyStorage* alive = c10::raw::weak_intrusive_ptr::lock(storage))
+      candidates.emplace_back(c10::intrusive_ptr<LazyStorage>::reclaim(alive), root);
+  }
+  std::unordered_set<const Node*> reached;
+  std::vector<const Node*> open;
+  for (const auto& [storage, root] : candidates)
+    if (root) open.push_back(storage->value_.node.get());
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    if (!reached.insert(node).second) continue;
+    for (const Value& operand : node->operands) open.push_back(operand.node.get());
+  }
+  for (auto& [storage, root] : candidates) {
+    if (!root && !reached.count(storage->value_.node.get())) continue;
+    pending.values.push_back(storage->value_);
+    pending.before.push_back(storage->before_);
+    pending.storages.push_back(std::move(storage));
+  }
+  return pending;
+}
+
+void settle(const Pending& pending, const std::vector<std::shared_ptr<Node>>& leaves) {
+  std::vector<Value> old;  // ends after the lock
+  std::lock_guard lock(list().mutex);
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    LazyStorage& storage = *pending.storages[i];
+    if (storage.value_.node != pending.values[i].node) continue;
+    old.push_back(std::exchange(storage.value_, {leaves[i]}));
+    storage.before_.reset();
+    storage.unlist();
+  }
+}
+
+Dtype dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat: return Dtype::f32;
+    case at::kDouble: return Dtype::f64;
+    case at::kHalf: return Dtype::f16;
+    case at::kBFloat16: return Dtype::bf16;
+    case at::kLong: return Dtype::i64;
+    case at::kInt: return Dtype::i32;
+    case at::kShort: return Dtype::i16;
+    case at::kChar: return Dtype::i8;
+    case at::kByte: return Dtype::u8;
+    case at::kBool: return Dtype::boolean;
+    default:
+      throw Error(std::string("A tensor of type ") + c10::toString(type) +
+                  " was asked for on xla, which has none. Convert it to a real, whole or boolean type first.");
+  }
+}
+
+at::ScalarType scalar_type_of(Dtype dtype) {
+  constexpr at::ScalarType types[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
+                                      at::kInt,   at::kShort,  at::kChar, at::kByte,     at::kBool};
+  return types[static_cast<size_t>(dtype)];
+}
+
+Shape shape_of(const at::Tensor& tensor) { return {dtype_of(tensor.scalar_type()), tensor.sizes().vec()}; }
+
+LazyStorage& storage_of(const at::Tensor& tensor) {
+  return static_cast<LazyStorage&>(*tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+}
+
+at::Tensor make_tensor(Value value, ContextPtr context) {
+  Shape shape = value.shape();
+  auto storage = c10::make_intrusive<LazyStorage>(std::move(value), std::move(context));
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                         c10::DispatchKeySet(c10::DispatchKey::XLA),
+                                                         c10::scalarTypeToTypeMeta(scalar_type_of(shape.dtype)));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape.dims);
+  return tensor;
+}
+
+Value zeros(const Shape& shape) {
+  static const Op& op = row("ivme::full");
+  Argument dtype, number;
+  dtype.kind = Argument::Kind::dtype;
+  dtype.integer = static_cast<int64_t>(shape.dtype);
+  number.kind = Argument::Kind::real;
+  return {make_operation(op, {}, {dtype, whole_numbers(shape.dims), number})};
+}
+
+Value read(const at::Tensor& tensor) {
+  Value memory = storage_of(tensor).value();
+  if (covers(tensor, memory.shape()) && tensor.sizes() == at::IntArrayRef(memory.shape().dims)) return memory;
+  static const Op& op = row("ivme::as_strided");
+  return {make_operation(op, {std::move(memory)},
+                         {operand(0), whole_numbers(tensor.sizes()), whole_numbers(tensor.strides()),
+                          whole_number(tensor.storage_offset())})};
+}
+
+void write(const at::Tensor& tensor, Value value, const ContextPtr& context) {
+  LazyStorage& storage = storage_of(tensor);
+  Value memory = storage.value();
+  value = expand(cast(std::move(value), memory.shape().dtype), tensor.sizes());
+  if (!covers(tensor, memory.shape())) {
+    static const Op& op = row("ivme::as_strided_scatter");
+    value = {make_operation(op, {std::move(memory), std::move(value)},
+                            {operand(0), operand(1), whole_numbers(tensor.sizes()), whole_numbers(tensor.strides()),
+                             whole_number(tensor.storage_offset())})};
+  }
+  storage.set_value(std::move(value), context);
+}
+
+void replace(const at::Tensor& tensor, Value value, const ContextPtr& context) {
+  LazyStorage& storage = storage_of(tensor);
+  value = cast(std::move(value), dtype_of(tensor.scalar_type()));
+  storage.set_nbytes(bytes_of(value));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(value.shape().dims);
+  storage.set_value(std::move(value), context);
+}
+
+}  // namespace ivme::xla

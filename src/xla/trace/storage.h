@@ -1,0 +1,79 @@
+#pragma once
+#include <ATen/core/TensorBody.h>
+#include <c10/core/StorageImpl.h>
+
+#include <memory>
+#include <vector>
+
+#include "xla/graph.h"
+
+namespace ivme::xla {
+
+// One recording: what the operations of one Accelerator have computed and not yet run. Tensors carry it: the result of an
+// operation belongs where its operands do, in whatever thread it is recorded. What no operand ties to a recording
+// (torch::zeros on xla) floats until an operation with such an operand uses it, or until the host reads it.
+struct Context {
+  int64_t executions = 0;
+};
+using ContextPtr = std::shared_ptr<Context>;
+
+struct Pending;
+
+// A tensor on xla is a plain TensorImpl, sizes and strides, over this: memory in row-major order, whose contents are in a
+// buffer (the value is a leaf) or recorded (it is pending).
+//
+// One mutex guards the values of all storages, for a few instructions each: autograd's thread records while the loop's
+// waits, and loader threads upload.
+class LazyStorage final : public c10::StorageImpl {
+ public:
+  LazyStorage(Value value, ContextPtr context);
+  ~LazyStorage() override;
+
+  Value value() const;
+  ContextPtr context() const;
+  void adopt(ContextPtr context);  // belongs to this recording from now on
+  // Another value for the same memory, of any dims. `context`: of the operation that wrote it; null changes nothing.
+  void set_value(Value value, ContextPtr context);
+
+ private:
+  friend struct Pending;
+  friend Pending pending_of(const ContextPtr& context, const LazyStorage* wanted);
+  friend void settle(const Pending& pending, const std::vector<std::shared_ptr<Node>>& leaves);
+  void list_if_pending();
+  void unlist();
+
+  Value value_;
+  ContextPtr context_;
+  std::shared_ptr<Node> before_;  // the leaf that the pending value replaced: its memory may be taken
+  bool listed_ = false;
+  LazyStorage* previous_ = nullptr;
+  LazyStorage* next_ = nullptr;
+};
+
+// The storages that one run makes, in the order in which they became pending: all of the context, and the floating ones
+// that these need. With `wanted`: also that one, for a value of no context.
+struct Pending {
+  std::vector<c10::intrusive_ptr<LazyStorage>> storages;
+  std::vector<Value> values;
+  std::vector<std::shared_ptr<Node>> before;  // see LazyStorage; null where there was none
+};
+Pending pending_of(const ContextPtr& context, const LazyStorage* wanted = nullptr);
+// The storages' values are these leaves from now on, but for those that were written again meanwhile.
+void settle(const Pending& pending, const std::vector<std::shared_ptr<Node>>& leaves);
+
+Dtype dtype_of(at::ScalarType type);  // throws for what XLA has not (complex, quantized)
+at::ScalarType scalar_type_of(Dtype dtype);
+Shape shape_of(const at::Tensor& tensor);
+
+LazyStorage& storage_of(const at::Tensor& tensor);
+at::Tensor make_tensor(Value value, ContextPtr context);
+// The recorded value "all zeros".
+Value zeros(const Shape& shape);
+// The contents of a tensor, which may be a view, as a value of the tensor's shape.
+Value read(const at::Tensor& tensor);
+// Assigns, converted and broadcast to the tensor; what other views of the same storage see changes too.
+void write(const at::Tensor& tensor, Value value, const ContextPtr& context);
+// Gives the tensor, which is no view, other sizes and contents: what an out= argument of the wrong size gets.
+void replace(const at::Tensor& tensor, Value value, const ContextPtr& context);
+
+}  // namespace ivme::xla
