@@ -226,8 +226,8 @@ class Accelerator {
                   [&](at::Tensor& tensor) { tensor = detail::pad(*state_, tensor, dim, pad_value, first); });
     return value;
   }
-  // On xla: runs what has been recorded, as one program. A prepared loader does so whenever it advances; a loop without
-  // one calls this at the end of its body. Elsewhere nothing.
+  // On xla: runs what has been recorded, as one program. A prepared loader does so whenever it advances; a
+  // loop without one calls this at the end of its body. Elsewhere nothing.
   void end_step();
   // Returns once every rank is here. Throws after the timeout, naming the call and the ranks that are
   // missing.

@@ -13,3 +13,4 @@
 #include "ivme/seed.h"
 #include "ivme/tensors.h"
 #include "ivme/version.h"
+#include "ivme/xla.h"

@@ -44,8 +44,9 @@ class OptimizerImpl {
   virtual double lr(size_t group) const = 0;
   virtual void set_lr(size_t group, double lr) = 0;
   virtual Description description() const = 0;
-  // Makes the state (momentum, moments) as zeros beside the parameters where a first step from zeros is the first step
-  // without; then all steps are alike. Does nothing where that is not so, and for state that exists.
+  // Makes the state (momentum, moments) as zeros beside the parameters where a first step from zeros is the
+  // first step without; then all steps are alike. Does nothing where that is not so, and for state that
+  // exists.
   virtual void create_state() {}
 
   // Drops the gradients, or fills them with 0. Works on gradients that are views of all-reduce buckets.

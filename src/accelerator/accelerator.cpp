@@ -33,7 +33,8 @@ at::Tensor gather(AcceleratorState& state, const at::Tensor& tensor) {
 }
 
 at::Tensor gather_for_metrics(AcceleratorState& state, const at::Tensor& tensor) {
-  at::Tensor all = gather(state, tensor);
+  // On xla metrics are worked out on the host: what is done with them is no part of a program.
+  at::Tensor all = gather(state, tensor.device().is_xla() ? tensor.cpu() : tensor);
   const LoaderCore* loader = state.active->top();
   if (!loader || !loader->end || loader->real_rows <= 0 || !loader->in_hand || tensor.dim() == 0) return all;
   auto rows_of_rank = static_cast<int64_t>(loader->in_hand->size());

@@ -45,7 +45,9 @@ std::string device_word(const AcceleratorOptions& options, bool main) {
       cpu && is_true("ACCELERATE_USE_CPU", *cpu) && !options.device && !read_environment("IVME_DEVICE"))
     return "cpu";
   auto same = [](const std::string& text) { return text; };
-  return decide_one<std::string>(options.device, "IVME_DEVICE", at::hasCUDA() ? "cuda" : "cpu", same, main);
+  // torch_xla's programs are started with this variable alone.
+  std::string fallback = read_environment("PJRT_DEVICE") ? "xla" : at::hasCUDA() ? "cuda" : "cpu";
+  return decide_one<std::string>(options.device, "IVME_DEVICE", fallback, same, main);
 }
 
 c10::Device decide_device(const AcceleratorOptions& options, const ProcessFacts& facts) {

@@ -59,7 +59,8 @@ std::unique_ptr<BucketReducer> reducer_for(AcceleratorState& state, torch::nn::M
                                          state.options.data_parallel);
 }
 
-// The model's tensors belong to the accelerator's recording. Gradients that existed stay, for Module::to forgets them.
+// The model's tensors belong to the accelerator's recording. Gradients that existed stay, for Module::to
+// forgets them.
 void begin_on_xla(AcceleratorState& state, torch::nn::Module& module) {
   for (at::Tensor& parameter : module.parameters()) {
     if (!parameter.device().is_xla()) continue;

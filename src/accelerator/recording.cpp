@@ -16,6 +16,7 @@
 #include "ivme/version.h"
 #include "process/seed_rank.h"
 #include "support/hash.h"
+#include "xla/step.h"
 
 extern char** environ;
 
@@ -158,7 +159,9 @@ void Recording::after_step(detail::PreparedOptimizerState& optimizer) {
 record::Facts Recording::facts(const detail::PreparedOptimizerState& optimizer) const {
   record::Facts facts;
   if (auto seed = last_seed()) facts.seed = static_cast<int64_t>(*seed);
-  facts.device = state_.settings.device.is_cuda() ? "cuda" : "cpu";
+  facts.device = state_.tracing                     ? "xla:" + xla::device_client()->platform()
+                 : state_.settings.device.is_cuda() ? "cuda"
+                                                    : "cpu";
   facts.workers = facts.host_processes = state_.facts.num_processes;
   facts.accumulation = state_.settings.accumulation;
   facts.precision = name(state_.settings.precision);

@@ -74,7 +74,7 @@ struct AcceleratorState : std::enable_shared_from_this<AcceleratorState> {
   AcceleratorOptions options;
   Settings settings;
   ProcessFacts facts;
-  std::shared_ptr<Group> group;            // null for one rank
+  std::shared_ptr<Group> group;           // null for one rank
   std::shared_ptr<xla::Context> tracing;  // null unless on xla
   SyncState sync;
   std::shared_ptr<ActiveLoaders> active = std::make_shared<ActiveLoaders>();

@@ -45,8 +45,13 @@ Arguments::Arguments(const char* command, const std::vector<Flag>& flags, int ar
   std::map<std::string, std::string> values;
   std::map<std::string, CLI::Option*> options;
   for (const Flag& flag : flags) {
-    options[flag.name] = flag.value ? app.add_option(spellings(flag), values[flag.name])->take_last()
-                                    : app.add_flag(spellings(flag));
+    CLI::Option*& option = options[flag.name];
+    if (!flag.value)
+      option = app.add_flag(spellings(flag));
+    else if (flag.value[0] == '=')
+      option = app.add_flag(spellings(flag), values[flag.name]);
+    else
+      option = app.add_option(spellings(flag), values[flag.name])->take_last();
   }
   try {
     app.parse(argc, argv);
@@ -92,7 +97,10 @@ void print_help(const Help& help, const std::vector<Flag>& flags) {
     if (group != flag.group) std::printf("\n%s:\n", flag.group);
     group = flag.group;
     const std::string letter = flag.letter ? std::string("-") + flag.letter + ", " : "    ";
-    const std::string name = letter + "--" + flag.name + (flag.value ? std::string(" ") + flag.value : "");
+    const std::string name = letter + "--" + flag.name +
+                             (!flag.value            ? ""
+                              : flag.value[0] == '=' ? "[" + std::string(flag.value) + "]"
+                                                     : " " + std::string(flag.value));
     std::printf("  %s\n        %s", name.c_str(), flag.text);
     if (flag.fallback) std::printf(" Default: %s.", flag.fallback);
     if (flag.variable) std::printf(" The program gets: %s.", flag.variable);

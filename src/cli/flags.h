@@ -12,7 +12,7 @@ struct Flag {
   const char* group;     // heading in the help; rows of a group stand together
   const char* name;      // without dashes, with '_'; accepted with '-' too
   char letter;           // its short form, 0: none
-  const char* value;     // what its value is called; null: a switch
+  const char* value;     // what its value is called; null: a switch; behind '=': a switch that may have one
   const char* text;      // one sentence
   const char* fallback;  // default; null: off
   const char* variable;  // environment variable that the ranks get it in; null: none

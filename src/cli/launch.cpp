@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -5,6 +7,7 @@
 #include "cli/flags.h"
 #include "launch/launcher.h"
 #include "launch/usage_error.h"
+#include "support/nearest.h"
 
 namespace ivme::cli {
 namespace {
@@ -22,6 +25,11 @@ const std::vector<Flag> flags = {
      "WORLD_SIZE"},
     {"Common", "cpu", 0, nullptr, "Train on CPUs.", "the program chooses", "IVME_DEVICE, ACCELERATE_USE_CPU"},
     {"Common", "gpu", 0, nullptr, "Train on GPUs, one a process.", "the program chooses", "IVME_DEVICE"},
+    {"Common", "xla", 0, "=cpu|tpu|cuda", "Train through XLA, one process for all its devices.",
+     "the program chooses; of the platforms, PJRT_DEVICE or a TPU or else the CPU",
+     "IVME_DEVICE, PJRT_DEVICE"},
+    {"Common", "tpu", 0, nullptr, "Train on a TPU; with PJRT_DEVICE=CPU set, on the CPU as if on one.",
+     "the program chooses", "IVME_DEVICE, PJRT_DEVICE"},
     {"Common", "mixed_precision", 0, "no|bf16|fp16", "Precision of the forward pass.",
      "the program's, else no", "ACCELERATE_MIXED_PRECISION"},
     {"Common", "gradient_accumulation_steps", 0, "K", "Micro-batches per update.", "the program's, else 1",
@@ -46,6 +54,17 @@ std::optional<int> small_number(const Arguments& arguments, const char* name) {
   return static_cast<int>(*number);
 }
 
+std::optional<std::string> xla_platform(const Arguments& arguments) {
+  if (arguments.has("tpu") && !std::getenv("PJRT_DEVICE")) return "TPU";
+  const auto word = arguments.text("xla");
+  if (!word || *word == "true") return std::nullopt;
+  static const std::vector<std::string> platforms = {"cpu", "tpu", "cuda"};
+  if (std::ranges::find(platforms, *word) == platforms.end())
+    throw launch::UsageError(unknown_word("XLA platform", *word, platforms),
+                             "--xla=" + nearest(*word, platforms).value_or("cpu"));
+  return word;
+}
+
 }  // namespace
 
 int launch(int argc, char** argv) {
@@ -54,14 +73,19 @@ int launch(int argc, char** argv) {
     print_help(help, flags);
     return 0;
   }
-  if (arguments.has("cpu") && arguments.has("gpu")) {
-    throw launch::UsageError("--cpu and --gpu were both asked", "one of them");
-  }
+  std::string devices;
+  for (const char* device : {"cpu", "gpu", "xla", "tpu"})
+    if (arguments.has(device)) devices += (devices.empty() ? "--" : " and --") + std::string(device);
+  if (devices.find(" and ") != std::string::npos)
+    throw launch::UsageError(devices + " were asked together", "one of them");
   launch::LaunchOptions options;
   options.command = arguments.rest();
   options.num_processes = small_number(arguments, "num_processes");
   if (arguments.has("cpu")) options.device = launch::Device::cpu;
   if (arguments.has("gpu")) options.device = launch::Device::gpu;
+  if (arguments.has("xla")) options.device = launch::Device::xla;
+  if (arguments.has("tpu")) options.device = launch::Device::tpu;
+  options.xla_platform = xla_platform(arguments);
   options.mixed_precision = arguments.text("mixed_precision");
   options.gradient_accumulation_steps = small_number(arguments, "gradient_accumulation_steps");
   options.num_cpu_threads_per_process = small_number(arguments, "num_cpu_threads_per_process");

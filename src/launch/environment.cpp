@@ -43,6 +43,9 @@ void check(const LaunchOptions& o) {
 }
 
 int processes(const LaunchOptions& o) {
+  if ((o.device == Device::xla || o.device == Device::tpu) && o.num_processes.value_or(1) > 1)
+    throw UsageError("several workers were asked for on XLA, which this version drives one of",
+                     "--num_processes 1, or --cpu");
   if (o.device != Device::gpu) return o.num_processes.value_or(1);
   const int gpus = visible_gpus();
   if (gpus == 0) throw UsageError("--gpu was asked, and no GPU was found", "--cpu");
@@ -112,10 +115,11 @@ std::vector<std::string> rank_environment(const LaunchOptions& o, const Plan& pl
     set("OMP_NUM_THREADS", std::to_string(plan.threads));
   }
   if (o.device != Device::any) {
-    const bool cpu = o.device == Device::cpu;
-    set("IVME_DEVICE", cpu ? "cpu" : "cuda");
-    set("ACCELERATE_USE_CPU", cpu ? "true" : "false");
+    const bool on_xla = o.device == Device::xla || o.device == Device::tpu;
+    set("IVME_DEVICE", on_xla ? "xla" : o.device == Device::cpu ? "cpu" : "cuda");
+    set("ACCELERATE_USE_CPU", o.device == Device::cpu ? "true" : "false");
   }
+  if (o.xla_platform) set("PJRT_DEVICE", *o.xla_platform);
   if (o.mixed_precision) set("ACCELERATE_MIXED_PRECISION", *o.mixed_precision);
   if (o.gradient_accumulation_steps) {
     set("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", std::to_string(*o.gradient_accumulation_steps));

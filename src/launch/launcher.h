@@ -5,13 +5,14 @@
 
 namespace ivme::launch {
 
-enum class Device { any, cpu, gpu };
+enum class Device { any, cpu, gpu, xla, tpu };
 
 // What `ivme launch` was asked for. An empty optional means "not given": the program's own default stands.
 struct LaunchOptions {
   std::vector<std::string> command;  // program and its arguments
   std::optional<int> num_processes;  // default 1; with Device::gpu the number of GPUs
   Device device = Device::any;
+  std::optional<std::string> xla_platform;  // with Device::xla: cpu, tpu or cuda; default: PJRT_DEVICE, else the best
   std::optional<std::string> mixed_precision;  // no, bf16, fp16
   std::optional<int> gradient_accumulation_steps;
   std::optional<int> num_cpu_threads_per_process;  // default: OMP_NUM_THREADS, else cores / processes

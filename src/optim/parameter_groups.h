@@ -16,7 +16,8 @@ void check_parameters(const std::string& optimizer, std::vector<std::vector<at::
 void check_option(bool valid, const std::string& optimizer, const std::string& name, double value,
                   const std::string& range);
 
-// Zeros like the tensor, on its device. On xla they are a value that exists, not one that the next program computes.
+// Zeros like the tensor, on its device. On xla they are a value that exists, not one that the next program
+// computes.
 at::Tensor zeros_beside(const at::Tensor& tensor);
 
 [[noreturn]] void throw_sparse_gradient(const std::string& optimizer);

@@ -7,6 +7,7 @@
 #include "ivme/error.h"
 #include "process/environment.h"
 #include "process/seed_rank.h"
+#include "xla/step.h"
 
 namespace ivme {
 namespace {
@@ -32,6 +33,7 @@ std::mt19937_64& random_engine() {
 
 void set_seed(uint64_t seed, const SeedOptions& options) {
   last_seed() = seed;
+  xla::note_seeding();
   if (options.device_specific) {
     if (accelerators_rank() < 0)
       throw Error(

@@ -40,18 +40,19 @@ struct Argument {
   enum class Kind : uint8_t {
     none,      // undefined tensor, None, and what has no meaning here (device, layout, generator)
     operand,   // `integer`: its index among the node's operands
-    operands,  // a list of tensors: `integer`: index of the first; `integers`: 1 where one is defined, 0 where not
+    operands,  // a list of tensors: `integer`: index of the first; `integers`: 1 where one is defined, 0
+               // where not
     integer,
     real,
-    boolean,  // in `integer`
+    boolean,   // in `integer`
     integers,  // also lists of booleans
     reals,
     text,
     dtype,  // in `integer`: a Dtype
   };
   Kind kind = Kind::none;
-  // Only for operand: a number that decides no dtype beside a tensor (PyTorch's wrapped number, or a Scalar argument
-  // that is a run-time number).
+  // Only for operand: a number that decides no dtype beside a tensor (PyTorch's wrapped number, or a Scalar
+  // argument that is a run-time number).
   bool weak = false;
   int64_t integer = 0;
   double real = 0;
@@ -62,8 +63,8 @@ struct Argument {
   bool operator==(const Argument&) const = default;
 };
 
-// A recorded operation. Immutable once made; shared by all that use it. A leaf holds a buffer that exists; a number is
-// a 0-dimensional value that the host knows and that is passed anew in every run.
+// A recorded operation. Immutable once made; shared by all that use it. A leaf holds a buffer that exists; a
+// number is a 0-dimensional value that the host knows and that is passed anew in every run.
 struct Node {
   enum class Kind : uint8_t { leaf, number, operation };
 
@@ -92,7 +93,8 @@ std::shared_ptr<Node> make_leaf(std::shared_ptr<Buffer> buffer, Shape shape);
 std::shared_ptr<Node> make_number(Dtype dtype, double value);
 std::shared_ptr<Node> make_number(Dtype dtype, int64_t value);
 // Infers the shapes from the op's row (lower/op.h); throws Error when the row refuses the arguments.
-std::shared_ptr<Node> make_operation(const Op& op, std::vector<Value> operands, std::vector<Argument> arguments);
+std::shared_ptr<Node> make_operation(const Op& op, std::vector<Value> operands,
+                                     std::vector<Argument> arguments);
 
 uint64_t mix(uint64_t hash, uint64_t value);
 
@@ -100,10 +102,11 @@ uint64_t mix(uint64_t hash, uint64_t value);
 struct Graph {
   std::vector<Value> roots;
   std::vector<const Node*> order;
-  std::vector<std::shared_ptr<Node>> leaves;  // one for each buffer, in the order of first use: the program's inputs
-  std::vector<const Node*> numbers;           // in that order too; by position, never merged
-  std::vector<int> aliases;                   // one for each root: the leaf whose memory it may take, or -1
-  uint64_t key = 0;                           // equal for graphs that have the same program
+  std::vector<std::shared_ptr<Node>>
+      leaves;                        // one for each buffer, in the order of first use: the program's inputs
+  std::vector<const Node*> numbers;  // in that order too; by position, never merged
+  std::vector<int> aliases;          // one for each root: the leaf whose memory it may take, or -1
+  uint64_t key = 0;                  // equal for graphs that have the same program
 };
 // Walks from the roots. `aliases` as in Graph, but naming buffers: null where there is none.
 Graph make_graph(std::vector<Value> roots, const std::vector<const Buffer*>& aliases);

@@ -5,11 +5,13 @@
 namespace ivme::xla {
 
 ContextPtr begin_recording(int) {
-  throw Error("The device xla was asked for, but this ivme was built without it: there was no pjrt_c_api.h. Install "
-              "xla-cpu-pjrt with pip, or run ./dev setup, and build ivme again.");
+  throw Error(
+      "The device xla was asked for, but this ivme was built without it: there was no pjrt_c_api.h. Install "
+      "xla-cpu-pjrt with pip, or run ./dev setup, and build ivme again.");
 }
 void adopt(const at::Tensor&, const ContextPtr&) {}
 void end_step(const ContextPtr&) {}
-Counts counts() { return {}; }
+void note_seeding() {}
+Metrics metrics() { return {}; }
 
 }  // namespace ivme::xla

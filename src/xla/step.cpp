@@ -3,10 +3,17 @@
 #include <ATen/ops/empty.h>
 
 #include <atomic>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <unordered_map>
 
 #include "ivme/error.h"
+#include "process/environment.h"
+#include "xla/compile/notice.h"
 #include "xla/lower/program.h"
 #include "xla/run/buffer.h"
 #include "xla/run/execute.h"
@@ -21,6 +28,9 @@ struct Device {
   int workers = 1;
   std::unordered_map<uint64_t, std::shared_ptr<Executable>> programs;
   std::atomic<int64_t> executions{0}, kept{0};
+  std::atomic<uint64_t> seedings{0};
+  std::weak_ptr<Context> newest;
+  ContextPtr of_nobody = std::make_shared<Context>();
 };
 Device& device() {
   static auto* one = new Device;  // tensors may outlive static objects
@@ -37,13 +47,41 @@ Graph trace(const Pending& pending) {
 
 // --- lower, compile ----------------------------------------------------------------------------------------
 
+// IVME_XLA_DUMP=FOLDER: each program's text, numbered in the order of their first runs.
+void dump(const std::string& text, size_t number) {
+  auto folder = read_environment("IVME_XLA_DUMP");
+  if (!folder || folder->empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(*folder, error);
+  auto path = std::filesystem::path(*folder) / ("program_" + std::to_string(number) + ".mlir");
+  if (!(std::ofstream(path) << text).flush())
+    throw Error("IVME_XLA_DUMP asks for " + path.string() +
+                ", which cannot be written. Name a folder that can.");
+}
+
 std::shared_ptr<Executable> executable_of(const Graph& graph) {
   auto client = device_client();
   Device& here = device();
   std::lock_guard lock(here.mutex);
-  auto& program = here.programs[graph.key];
-  if (!program) program = client->compile(lower(graph));
+  if (auto known = here.programs.find(graph.key); known != here.programs.end()) return known->second;
+  std::string text = lower(graph);
+  dump(text, here.programs.size());
+  std::shared_ptr<Executable> program;
+  with_notice(graph.order.size(), [&] {
+    program = client->compile(text);
+    return !program->from_cache();
+  });
+  here.programs.emplace(graph.key, program);
   return program;
+}
+
+// IVME_XLA_METRICS=1: one line when the program ends.
+void print_metrics() {
+  const Metrics m = metrics();
+  std::fprintf(stderr,
+               "ivme xla: compiles=%" PRId64 " executions=%" PRId64 " cache_hits=%" PRId64
+               " programs=%" PRId64 " kept_bytes=%" PRId64 " live_buffers=%" PRId64 "\n",
+               m.compiles, m.executions, m.cache_hits, m.programs, m.kept_bytes, m.live_buffers);
 }
 
 // --- run ---------------------------------------------------------------------------------------------------
@@ -53,8 +91,9 @@ std::vector<std::shared_ptr<Buffer>> inputs_of(const Graph& graph) {
   std::vector<std::shared_ptr<Buffer>> inputs;
   for (const auto& leaf : graph.leaves) {
     if (!leaf->buffer)
-      throw Error("A tensor on xla was used whose value was lost: the execution that should have made it failed. "
-                  "Start again from a checkpoint.");
+      throw Error(
+          "A tensor on xla was used whose value was lost: the execution that should have made it failed. "
+          "Start again from a checkpoint.");
     inputs.push_back(leaf->buffer);
   }
   for (const PackedNumbers& pack : pack_numbers(graph))
@@ -62,9 +101,10 @@ std::vector<std::shared_ptr<Buffer>> inputs_of(const Graph& graph) {
   return inputs;
 }
 
-// What a root may take and nobody else holds: the graph has ended, so a buffer that is still held elsewhere has
-// another owner (a saved tensor, a copy that shares it).
-std::vector<bool> donations(const std::vector<std::shared_ptr<Buffer>>& inputs, const std::vector<int>& aliases) {
+// What a root may take and nobody else holds: the graph has ended, so a buffer that is still held elsewhere
+// has another owner (a saved tensor, a copy that shares it).
+std::vector<bool> donations(const std::vector<std::shared_ptr<Buffer>>& inputs,
+                            const std::vector<int>& aliases) {
   std::vector<bool> donated(inputs.size());
   for (int leaf : aliases) {
     if (leaf < 0) continue;
@@ -93,8 +133,9 @@ void run(Pending pending) {
 // A view is cut out on the host: that needs no program.
 at::Tensor download(const at::Tensor& tensor, const Node& leaf) {
   if (!leaf.buffer)
-    throw Error("A tensor on xla was read whose value was lost: the execution that should have made it failed. Start "
-                "again from a checkpoint.");
+    throw Error(
+        "A tensor on xla was read whose value was lost: the execution that should have made it failed. Start "
+        "again from a checkpoint.");
   const Shape& shape = leaf.shapes[0];
   auto memory = at::empty(shape.dims, at::TensorOptions().dtype(scalar_type_of(shape.dtype)));
   leaf.buffer->download(memory.mutable_data_ptr(), shape.bytes());
@@ -112,20 +153,39 @@ std::shared_ptr<Client> device_client() {
 
 ContextPtr begin_recording(int workers) {
   register_kernels();
+  register_random();
   register_device_guard();
+  static const bool told = read_environment("IVME_XLA_METRICS") == "1" && std::atexit(print_metrics) == 0;
+  static_cast<void>(told);
   {
     std::lock_guard lock(device().mutex);
     device().workers = workers;
   }
   device_client();
-  return std::make_shared<Context>();
+  auto context = std::make_shared<Context>();
+  std::lock_guard lock(device().mutex);
+  device().newest = context;
+  return context;
 }
+
+ContextPtr random_context(ContextPtr own) {
+  if (own) return own;
+  std::lock_guard lock(device().mutex);
+  if (auto newest = device().newest.lock()) return newest;
+  return device().of_nobody;
+}
+
+void note_seeding() { ++device().seedings; }
+uint64_t seedings() { return device().seedings; }
 
 void adopt(const at::Tensor& tensor, const ContextPtr& context) { storage_of(tensor).adopt(context); }
 
 void end_step(const ContextPtr& context) {
   Pending pending = pending_of(context);
   if (!pending.storages.empty()) run(std::move(pending));
+  ++context->step;
+  context->position = 0;
+  context->seed = {};
 }
 
 at::Tensor to_host(const at::Tensor& tensor) {
@@ -145,15 +205,19 @@ Value to_device(const at::Tensor& tensor) {
   return {make_leaf(upload(device_client(), data.const_data_ptr(), shape), shape)};
 }
 
-Counts counts() {
+Metrics metrics() {
   Device& here = device();
   std::lock_guard lock(here.mutex);
-  Counts counts;
-  if (here.client) counts = {.compiles = here.client->compiled(), .loads = here.client->loaded()};
-  counts.executions = here.executions;
-  counts.programs = static_cast<int64_t>(here.programs.size());
-  counts.kept = here.kept;
-  return counts;
+  Metrics now;
+  if (here.client)
+    now = {.compiles = here.client->compiled(),
+           .cache_hits = here.client->loaded(),
+           .live_buffers = here.client->live_buffers(),
+           .live_bytes = here.client->live_bytes()};
+  now.programs = static_cast<int64_t>(here.programs.size());
+  now.executions = here.executions;
+  now.kept_bytes = here.kept;
+  return now;
 }
 
 }  // namespace ivme::xla

@@ -6,7 +6,6 @@
 #include <torch/nn/modules/linear.h>
 
 #include "ivme/ivme.h"
-#include "xla/step.h"
 
 namespace ivme {
 namespace {
@@ -47,12 +46,13 @@ Run train(const std::string& device, int steps, MakeOptimizer make_optimizer) {
 template <class MakeOptimizer>
 void expect_the_losses_of_the_cpu(MakeOptimizer make_optimizer) {
   auto eager = train("cpu", 20, make_optimizer);
-  auto before = xla::counts();
+  auto before = xla::metrics();
   auto traced = train("xla", 20, make_optimizer);
-  auto after = xla::counts();
+  auto after = xla::metrics();
   for (size_t i = 0; i < eager.losses.size(); ++i) EXPECT_NEAR(traced.losses[i], eager.losses[i], 1e-5) << i;
   for (size_t i = 0; i < eager.parameters.size(); ++i)
-    EXPECT_LT(value(at::norm(traced.parameters[i] - eager.parameters[i])), 1e-5 * value(at::norm(eager.parameters[i])));
+    EXPECT_LT(value(at::norm(traced.parameters[i] - eager.parameters[i])),
+              1e-5 * value(at::norm(eager.parameters[i])));
   EXPECT_EQ(after.programs - before.programs, 1);
   EXPECT_EQ(after.executions - before.executions, 20);
 }

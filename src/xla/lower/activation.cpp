@@ -140,6 +140,17 @@ Result softshrink(const Call& call) {
   return e.result(select(x > edge, x - edge, select(x < -edge, x + edge, x * 0)));
 }
 
+Result hardshrink(const Call& call) {
+  Elementwise e(call, call.tensor(0).dtype());
+  Hlo x = e(0), edge = e(1);
+  return e.result(select((x >= -edge) & (x <= edge), 0, x));
+}
+Result shrink_backward(const Call& call) {  // of softshrink and hardshrink
+  Elementwise e(call, {0, 1});
+  Hlo x = e(1), edge = e(2);
+  return e.result(select((x >= -edge) & (x <= edge), 0, e(0)));
+}
+
 // (output, buffer); PyTorch's CPU kernel keeps exp(−|x|) in the buffer.
 Result log_sigmoid(const Call& call) {
   Elementwise e(call, call.tensor(0).dtype());
@@ -210,6 +221,9 @@ Rows activation_rows() {
       {"aten::softplus", softplus},
       {"aten::softplus_backward", softplus_backward},
       {"aten::softshrink", softshrink},
+      {"aten::softshrink_backward", shrink_backward},
+      {"aten::hardshrink", hardshrink},
+      {"aten::hardshrink_backward", shrink_backward},
       {"aten::log_sigmoid_forward", log_sigmoid},
       {"aten::log_sigmoid_backward", log_sigmoid_backward},
       {"aten::_prelu_kernel", prelu},

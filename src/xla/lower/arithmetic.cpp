@@ -13,16 +13,26 @@ Hlo scaled(const Elementwise& e, const Call& call, const Hlo& x, int factor) {
   return call.is_constant(factor, 1) ? x : x * e(factor);
 }
 
+void refuse_booleans(Dtype dtype) {
+  if (dtype != Dtype::boolean) return;
+  throw Error(
+      "The difference of booleans was asked for on xla, which is not defined. Use logical_xor, or convert "
+      "them "
+      "to numbers.");
+}
+
 Result add(const Call& call) {
   Elementwise e(call, {0, 1});
   return e.result(e(0) + scaled(e, call, e(1), 2));
 }
 Result subtract(const Call& call) {
   Elementwise e(call, {0, 1});
+  refuse_booleans(e.compute());
   return e.result(e(0) - scaled(e, call, e(1), 2));
 }
 Result subtract_from(const Call& call) {
   Elementwise e(call, {0, 1});
+  refuse_booleans(e.compute());
   return e.result(e(1) - scaled(e, call, e(0), 2));
 }
 Result multiply(const Call& call) {

@@ -1,3 +1,4 @@
+#include "ivme/error.h"
 #include "xla/lower/elementwise.h"
 #include "xla/lower/rows.h"
 
@@ -12,9 +13,17 @@ Result compare(const Call& call) {
   return {relation(e(0), e(1))};
 }
 
+void refuse_floating(Dtype dtype) {
+  if (!is_floating(dtype)) return;
+  throw Error("An operation on the bits of " + std::string(name_of(dtype)) +
+              " was asked for on xla, which has them for "
+              "whole numbers and booleans only. Compare first, or use logical_and, logical_or, logical_not.");
+}
+
 template <Hlo (*combine)(const Hlo&, const Hlo&)>
 Result bitwise(const Call& call) {
   Elementwise e(call, {0, 1});
+  refuse_floating(e.compute());
   return e.result(combine(e(0), e(1)));
 }
 
@@ -24,7 +33,10 @@ Result logical(const Call& call) {
 }
 
 Result logical_not(const Call& call) { return {~truth(call.tensor(0))}; }
-Result bitwise_not(const Call& call) { return {~call.tensor(0)}; }
+Result bitwise_not(const Call& call) {
+  refuse_floating(call.tensor(0).dtype());
+  return {~call.tensor(0)};
+}
 
 Result where(const Call& call) {
   Elementwise e(call, {1, 2});

@@ -1,3 +1,4 @@
+#include "ivme/error.h"
 #include "xla/lower/formula.h"
 #include "xla/lower/promotion.h"
 #include "xla/lower/rows.h"
@@ -104,6 +105,12 @@ Result convolution(const Call& call) {
   int rank = spatial_rank(x);
   Sliding s = sliding_of(call, 3, rank);
   bool is_transposed = call.boolean(6);
+  if (x.rank() != w.rank() || rank < 1 || x.dim(1) != (is_transposed ? w.dim(0) : w.dim(1) * s.groups)) {
+    throw Error("A convolution of " + to_string(x.shape) + " with weights " + to_string(w.shape) + " in " +
+                std::to_string(s.groups) +
+                " groups was to be recorded on xla. The channels of the input are not those "
+                "that the weights take. Check the layer's channels.");
+  }
   Dims extra = spatial(call.integers(7), rank), sizes;
   for (int i = 0; i < rank; ++i) {
     int64_t stride = s.stride[at(i)], reach = s.dilation[at(i)] * (space(w, i) - 1) + 1,

@@ -15,15 +15,13 @@ Result full(const Call& call) {
   return {call.emitter.broadcast(call.scalar(2, dtype), call.integers(1))};
 }
 
-// start + step · position along a dimension; half precisions in f32.
+// start + step · position along a dimension; for floating dtypes in f64, as PyTorch's arange.
 Result iota(const Call& call) {
-  Dtype dtype = call.dtype(0).value_or(Dtype::f32),
-        compute = is_floating(dtype) ? compute_type(dtype) : Dtype::i64;
+  Dtype dtype = call.dtype(0).value_or(Dtype::f32);
   Hlo position = call.emitter.iota({Dtype::i64, call.integers(1)}, static_cast<int>(call.integer(2)));
-  Hlo value = convert(position, compute);
-  if (call.count() > 4 && !call.is_constant(4, 1)) value = value * call.scalar(4, compute);
-  if (call.count() > 3 && !call.is_constant(3, 0)) value = value + call.scalar(3, compute);
-  return {convert(value, dtype)};
+  if (call.count() == 3) return {convert(position, dtype)};
+  Dtype compute = is_floating(dtype) ? Dtype::f64 : Dtype::i64;
+  return {convert(convert(position, compute) * call.scalar(4, compute) + call.scalar(3, compute), dtype)};
 }
 
 }  // namespace

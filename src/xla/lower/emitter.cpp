@@ -31,6 +31,24 @@ std::string arrow(const std::vector<Shape>& from, const Shape& to) {
   return text + ") -> " + to_string(to);
 }
 
+// What a user can get wrong is refused here, where the operation is recorded; the plugin would only say so
+// later.
+void require(bool fits, const char* instruction, const std::vector<Shape>& shapes) {
+  if (fits) return;
+  std::string text;
+  for (size_t i = 0; i < shapes.size(); ++i) text += (i == 0 ? "" : " and ") + to_string(shapes[i]);
+  throw Error("A " + std::string(instruction) + " of " + text +
+              " was to be recorded on xla. Their dimensions or dtypes " +
+              "do not fit. Check the shapes and dtypes of the operation's tensors.");
+}
+
+bool same_sizes(const Hlo& a, const Dims& of_a, const Hlo& b, const Dims& of_b) {
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    if (a.dim(static_cast<int>(of_a[i])) != b.dim(static_cast<int>(of_b[i]))) return false;
+  }
+  return true;
+}
+
 const char* name_of(Reduction reduction) {
   switch (reduction) {
     case Reduction::add:
@@ -94,6 +112,7 @@ Hlo Emitter::bitcast(const Hlo& x, Dtype dtype) {
 Hlo Emitter::reshape(const Hlo& x, const Dims& dims) {
   if (x.shape.dims == dims) return x;
   Shape shape{x.shape.dtype, dims};
+  require(shape.count() == x.shape.count(), "reshape", {x.shape, shape});
   return write("stablehlo.reshape " + x.name + " : " + arrow({x.shape}, shape), shape);
 }
 
@@ -164,6 +183,9 @@ Hlo Emitter::concatenate(const std::vector<Hlo>& parts, int dimension) {
   std::vector<Shape> shapes;
   shape.dims[static_cast<size_t>(dimension)] = 0;
   for (const Hlo& part : parts) {
+    Dims others = part.shape.dims;
+    if (part.rank() == parts[0].rank()) others[static_cast<size_t>(dimension)] = parts[0].dim(dimension);
+    require(Shape{part.shape.dtype, others} == parts[0].shape, "concatenation", {parts[0].shape, part.shape});
     names += part.name + ", ";
     shapes.push_back(part.shape);
     shape.dims[static_cast<size_t>(dimension)] += part.dim(dimension);
@@ -197,12 +219,14 @@ Hlo Emitter::is_finite(const Hlo& x) {
 }
 
 Hlo Emitter::binary(std::string_view instruction, const Hlo& a, const Hlo& b) {
+  require(a.shape == b.shape, "combination", {a.shape, b.shape});
   return write(
       "stablehlo." + std::string(instruction) + " " + a.name + ", " + b.name + " : " + to_string(a.shape),
       a.shape);
 }
 
 Hlo Emitter::compare(std::string_view direction, const Hlo& a, const Hlo& b) {
+  require(a.shape == b.shape, "comparison", {a.shape, b.shape});
   Shape shape{Dtype::boolean, a.shape.dims};
   return write("stablehlo.compare " + std::string(direction) + ", " + a.name + ", " + b.name + " : " +
                    arrow({a.shape, b.shape}, shape),
@@ -210,6 +234,8 @@ Hlo Emitter::compare(std::string_view direction, const Hlo& a, const Hlo& b) {
 }
 
 Hlo Emitter::select(const Hlo& condition, const Hlo& a, const Hlo& b) {
+  require(a.shape == b.shape && condition.shape == Shape{Dtype::boolean, a.shape.dims}, "selection",
+          {condition.shape, a.shape, b.shape});
   return write("stablehlo.select " + condition.name + ", " + a.name + ", " + b.name + " : " +
                    to_string(condition.shape) + ", " + to_string(a.shape),
                a.shape);
@@ -265,6 +291,9 @@ std::vector<Hlo> Emitter::sort(const Hlo& x, int dimension, bool descending) {
 }
 
 Hlo Emitter::dot(const Hlo& a, const Hlo& b, const DotDimensions& dimensions, Dtype result) {
+  require(a.shape.dtype == b.shape.dtype && same_sizes(a, dimensions.left_batch, b, dimensions.right_batch) &&
+              same_sizes(a, dimensions.left_contracted, b, dimensions.right_contracted),
+          "product", {a.shape, b.shape});
   auto has = [](const Dims& all, int i) { return std::find(all.begin(), all.end(), i) != all.end(); };
   Shape shape{result, {}};
   for (int64_t i : dimensions.left_batch) shape.dims.push_back(a.dim(static_cast<int>(i)));
@@ -286,6 +315,8 @@ Hlo Emitter::dot(const Hlo& a, const Hlo& b, const DotDimensions& dimensions, Dt
 }
 
 Hlo Emitter::convolve(const Hlo& x, const Hlo& kernel, const Convolution& convolution, Dtype result) {
+  require(x.shape.dtype == kernel.shape.dtype && x.rank() == kernel.rank(), "convolution",
+          {x.shape, kernel.shape});
   Shape shape{result, convolution.result};
   const Window& window = convolution.window;
   return write(

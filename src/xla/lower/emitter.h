@@ -57,8 +57,8 @@ struct IndexDimensions {
 
 // Writes StableHLO, one line for each instruction. One function for each instruction that lowerings use,
 // which computes the shape of its result; identities (a reshape to the same shape, a conversion to the same
-// dtype) write nothing, and equal constants are written once. Operands must fit as StableHLO asks; the
-// plugin's parser checks that again. Not for use by several threads at once.
+// dtype) write nothing, and equal constants are written once. Throws Error where shapes or
+// dtypes of operands do not fit; the plugin's compiler finds the rest. Not for several threads at once.
 class Emitter {
  public:
   const std::string& text() const { return text_; }

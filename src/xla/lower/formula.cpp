@@ -1,6 +1,7 @@
 #include "xla/lower/formula.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ivme/error.h"
 
@@ -141,6 +142,10 @@ int64_t count(const Hlo& x, const Dims& dimensions) {
   int64_t elements = 1;
   for (int64_t dimension : dimensions) elements *= x.dim(static_cast<int>(dimension));
   return elements;
+}
+
+Dtype index_type(int64_t count) {
+  return count <= std::numeric_limits<int32_t>::max() ? Dtype::i32 : Dtype::i64;
 }
 
 Hlo reduce(Reduction reduction, const Hlo& x, const Dims& dimensions, bool keep) {

@@ -79,6 +79,7 @@ Dims range(int begin, int end);
 Dims without(const Dims& dims, const Dims& dimensions);
 int64_t product(const Dims& dims);
 int64_t count(const Hlo& x, const Dims& dimensions);  // elements along these dimensions
+Dtype index_type(int64_t count);                      // for positions below it: i32 where that is enough
 
 // Reductions: `dimensions` sorted. With keep: they stay, as 1.
 Hlo reduce(Reduction reduction, const Hlo& x, const Dims& dimensions, bool keep);

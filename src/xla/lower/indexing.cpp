@@ -23,8 +23,7 @@ struct Selection {
 };
 
 Hlo non_negative(const Hlo& index, int64_t size) {
-  Hlo wide = convert(index, Dtype::i64);
-  return select(wide < 0.0, wide + static_cast<double>(size), wide);
+  return select(index < 0.0, index + static_cast<double>(size), index);
 }
 
 // `indexed`: dimensions of x, one for each index. As in NumPy, the indices' own dims stand in the place of
@@ -36,7 +35,7 @@ Selection select_elements(const Hlo& x, const std::vector<Hlo>& indices, const D
   column.push_back(1);
   std::vector<Hlo> columns;
   for (size_t i = 0; i < indices.size(); ++i) {
-    Hlo index = non_negative(indices[i], x.dim(static_cast<int>(indexed[i])));
+    Hlo index = convert(indices[i], index_type(x.shape.count()));
     columns.push_back(x.emitter->reshape(x.emitter->broadcast(index, dims), column));
   }
   bool neighbours = indexed.back() - indexed.front() + 1 == static_cast<int64_t>(indexed.size());
@@ -63,6 +62,9 @@ Selection selection_of(const Call& call, const Hlo& x) {
           "A tensor was indexed with a mask on xla. The result has as many elements as the mask has ones, "
           "which no compiled program can know. Use where(mask, a, b), or a sum weighted with the mask.");
     }
+  }
+  for (size_t i = 0; i < indices.size(); ++i) {
+    indices[i] = non_negative(indices[i], x.dim(static_cast<int>(indexed[i])));
   }
   return select_elements(x, indices, indexed);
 }
@@ -129,7 +131,7 @@ Result index_copy(const Call& call) {
 Selection pointwise(const Hlo& x, const Hlo& index, int64_t dimension) {
   std::vector<Hlo> indices;
   for (int i = 0; i < x.rank(); ++i) {
-    indices.push_back(i == dimension ? index : x.emitter->iota({Dtype::i64, index.dims()}, i));
+    indices.push_back(i == dimension ? index : x.emitter->iota({index.dtype(), index.dims()}, i));
   }
   return select_elements(x, indices, range(0, x.rank()));
 }
@@ -222,7 +224,9 @@ Result embedding_backward(const Call& call) {
 Rows indexing_rows() {
   return {
       {"aten::index.Tensor", index},
+      {"aten::_unsafe_index.Tensor", index},
       {"aten::index_put", index_put},
+      {"aten::_index_put_impl", index_put},
       {"aten::index_select", index_select},
       {"aten::index_add", index_add, varying<4>},
       {"aten::index_copy", index_copy},

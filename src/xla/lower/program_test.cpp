@@ -121,6 +121,36 @@ TEST(Emitter, constants_are_exact_in_every_dtype) {
               ElementsAre(255, 255));
 }
 
+TEST(Rows, shapes_that_do_not_fit_are_refused_when_recorded) {
+  auto zeros = [](Dims dims, Dtype dtype = Dtype::f32) {
+    return Value{make_leaf(nullptr, {dtype, std::move(dims)})};
+  };
+  const std::vector<Argument> two{operand(0), operand(1)};
+  EXPECT_THROW(apply("aten::mm", {zeros({2, 3}), zeros({4, 5})}, two), Error);
+  EXPECT_THROW(apply("aten::mm", {zeros({2, 3}), zeros({3, 5}, Dtype::bf16)}, two), Error);
+  EXPECT_THROW(apply("aten::mul.Tensor", {zeros({2, 3}), zeros({2})}, two), Error);
+  EXPECT_THROW(apply("aten::sub.Tensor", {zeros({2}, Dtype::boolean), zeros({2}, Dtype::boolean), number(1)},
+                     {operand(0), operand(1), operand(2, true)}),
+               Error);
+  EXPECT_THROW(apply("aten::bitwise_and.Tensor", {zeros({2}), zeros({2})}, two), Error);
+  EXPECT_THROW(apply("aten::sum.dim_IntList", {zeros({2})}, {operand(0), list({1}), whole(0), {}}), Error);
+  Argument both;
+  both.kind = Argument::Kind::operands;
+  both.integers = {1, 1};
+  EXPECT_THROW(apply("aten::cat", {zeros({2, 3}), zeros({2, 4})}, {both, whole(0)}), Error);
+  EXPECT_THROW(apply("aten::convolution_overrideable", {zeros({1, 3, 8, 8}), zeros({4, 2, 3, 3})},
+                     {operand(0),
+                      operand(1),
+                      {},
+                      list({1, 1}),
+                      list({0, 0}),
+                      list({1, 1}),
+                      whole(0),
+                      list({0, 0}),
+                      whole(1)}),
+               Error);
+}
+
 TEST(Creation, iota_counts_along_a_dimension) {
   EXPECT_THAT(
       run(apply("ivme::iota", {}, {of_dtype(Dtype::i64), list({2, 3}), whole(1), whole(5), whole(-2)})),

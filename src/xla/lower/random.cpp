@@ -57,8 +57,11 @@ Words random_words(const Hlo& seed, const Dims& sizes, int64_t position) {
   Words stream = threefry({low_word(number), high_word(number)},
                           {low_word(step), emitter.constant(position, {Dtype::i32, {}})});
   int64_t count = product(sizes);
-  Hlo index = emitter.reshape(emitter.iota({Dtype::i64, {count}}, 0), sizes);
-  return threefry({stream.first, stream.second}, {low_word(index), high_word(index)});
+  Dtype type = index_type(count);
+  Hlo index = emitter.reshape(emitter.iota({type, {count}}, 0), sizes);
+  Words counter =
+      type == Dtype::i32 ? Words{index, like(index, 0)} : Words{low_word(index), high_word(index)};
+  return threefry({stream.first, stream.second}, counter);
 }
 
 // As many bits as the dtype's numbers below 1 are apart, so that none is rounded up to 1.

@@ -84,13 +84,13 @@ Result both_extremes(const Call& call) {
 
 // Where the extreme stands first along a dimension; a not-a-number counts as the extreme.
 Hlo position_of(const Hlo& x, const Hlo& extreme, int64_t dimension, bool keep) {
-  Shape shape{Dtype::i64, x.dims()};
-  Hlo positions = x.emitter->iota(shape, static_cast<int>(dimension));
+  int64_t size = x.dim(static_cast<int>(dimension));
+  Hlo positions = x.emitter->iota({index_type(size), x.dims()}, static_cast<int>(dimension));
   Hlo there = x == extreme;
   if (is_floating(x.dtype())) there = there | is_nan(x);
-  return reduce(Reduction::minimum,
-                select(there, positions, static_cast<double>(x.dim(static_cast<int>(dimension)))),
-                {dimension}, keep);
+  Hlo first =
+      reduce(Reduction::minimum, select(there, positions, static_cast<double>(size)), {dimension}, keep);
+  return convert(first, Dtype::i64);
 }
 
 template <Reduction reduction>
@@ -125,8 +125,11 @@ template <Reduction reduction>
 Result truth_all(const Call& call) {
   return {truth_over<reduction>(call.tensor(0), range(0, call.tensor(0).rank()), false)};
 }
+// Unlike everywhere else, an empty list of dimensions is none, and only None is all.
 template <Reduction reduction>
 Result truth_dims(const Call& call) {
+  if (call.argument(1).kind == Argument::Kind::integers && call.integers(1).empty())
+    return {truth(call.tensor(0))};
   return {truth_over<reduction>(call.tensor(0), dimensions_of(call, 1), call.boolean(2))};
 }
 

@@ -161,6 +161,47 @@ Result upsample_backward(const Call& call) {
   return {convert(x, g.dtype())};
 }
 
+// Padding with what is inside, mirrored at the border, or with the border itself.
+Tap mirrored(int64_t input, int64_t low, int64_t high) {
+  Tap tap;
+  for (int64_t o = -low; o < input + high; ++o) {
+    int64_t place = o < 0 ? -o : o;
+    tap.index.push_back(place < input ? place : 2 * (input - 1) - place);
+  }
+  tap.weight.assign(tap.index.size(), 1);
+  return tap;
+}
+Tap repeated(int64_t input, int64_t low, int64_t high) {
+  Tap tap;
+  for (int64_t o = -low; o < input + high; ++o) tap.index.push_back(std::clamp<int64_t>(o, 0, input - 1));
+  tap.weight.assign(tap.index.size(), 1);
+  return tap;
+}
+using Border = Tap (*)(int64_t input, int64_t low, int64_t high);
+
+template <Border border>
+Result pad_border(const Call& call) {  // self, padding from the last dimension, low and high
+  Hlo x = call.tensor(0);
+  const Dims& padding = call.integers(1);
+  for (size_t i = 0; i < padding.size() / 2; ++i) {
+    int64_t dimension = x.rank() - 1 - static_cast<int64_t>(i), size = x.dim(static_cast<int>(dimension));
+    x = resample(x, dimension, {border(size, padding[2 * i], padding[2 * i + 1])});
+  }
+  return {x};
+}
+
+template <Border border>
+Result pad_border_backward(const Call& call) {  // gradient, self, padding
+  const Hlo &g = call.tensor(0), &x = call.tensor(1);
+  const Dims& padding = call.integers(2);
+  Hlo y = convert(g, compute_type(g.dtype()));
+  for (size_t i = 0; i < padding.size() / 2; ++i) {
+    int64_t dimension = x.rank() - 1 - static_cast<int64_t>(i), size = x.dim(static_cast<int>(dimension));
+    y = resample_back(y, dimension, {border(size, padding[2 * i], padding[2 * i + 1])}, size);
+  }
+  return {convert(y, g.dtype())};
+}
+
 Result adaptive_average(const Call& call) {  // self, output sizes
   const Hlo& x = call.tensor(0);
   Hlo y = convert(x, compute_type(x.dtype()));
@@ -204,6 +245,14 @@ Rows resampling_rows() {
       {"aten::upsample_linear1d_backward", upsample_backward<Mode::linear, 1>},
       {"aten::upsample_bilinear2d", upsample<Mode::linear, 2>},
       {"aten::upsample_bilinear2d_backward", upsample_backward<Mode::linear, 2>},
+      {"aten::reflection_pad1d", pad_border<mirrored>},
+      {"aten::reflection_pad1d_backward", pad_border_backward<mirrored>},
+      {"aten::reflection_pad2d", pad_border<mirrored>},
+      {"aten::reflection_pad2d_backward", pad_border_backward<mirrored>},
+      {"aten::replication_pad1d", pad_border<repeated>},
+      {"aten::replication_pad1d_backward", pad_border_backward<repeated>},
+      {"aten::replication_pad2d", pad_border<repeated>},
+      {"aten::replication_pad2d_backward", pad_border_backward<repeated>},
       {"aten::_adaptive_avg_pool2d", adaptive_average},
       {"aten::_adaptive_avg_pool2d_backward", adaptive_average_backward},
   };

@@ -104,6 +104,27 @@ Result select_backward(const Call& call) {  // gradient, input sizes, dim, index
   return {call.emitter.pad(g, zero_of(g), low, high)};
 }
 
+// Windows of `size` that begin every `step` elements; where they overlap, gradients add up.
+Result unfold_backward(const Call& call) {  // gradient (windows last), input sizes, dim, size, step
+  const Hlo& g = call.tensor(0);
+  const Dims& sizes = call.integers(1);
+  auto at = static_cast<size_t>(wrap(call.integer(2), static_cast<int>(sizes.size())));
+  int64_t step = call.integer(4), windows = g.dims()[at];
+  Dtype compute = compute_type(g.dtype());
+  if (sizes.empty()) return {call.emitter.reshape(g, sizes)};
+  Hlo total = call.emitter.constant(0, {compute, sizes});
+  for (int64_t k = 0; k < call.integer(3); ++k) {
+    Hlo part = slice_dim(g, g.rank() - 1, k, k + 1);
+    part = convert(call.emitter.reshape(part, Dims(g.dims().begin(), g.dims().end() - 1)), compute);
+    Dims low(sizes.size(), 0), high = low, interior = low;
+    low[at] = k;
+    interior[at] = step - 1;
+    high[at] = sizes[at] - k - ((windows - 1) * step + 1);
+    total = total + call.emitter.pad(part, zero_of(part), low, high, interior);
+  }
+  return {convert(total, g.dtype())};
+}
+
 Result copy(const Call& call) {  // self, source
   const Hlo& x = call.tensor(0);
   return {call.emitter.broadcast(convert(call.tensor(1), x.dtype()), x.dims())};
@@ -134,6 +155,7 @@ Rows shape_rows() {
       {"aten::triu", triangle<false>},
       {"aten::slice_backward", slice_backward},
       {"aten::select_backward", select_backward},
+      {"aten::unfold_backward", unfold_backward},
       {"aten::copy", copy},
       {"aten::repeat", repeat},
   };

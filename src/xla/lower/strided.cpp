@@ -81,9 +81,9 @@ Dims window_order(const Box& box) {
   return order;
 }
 
-// Where each element of the window stands in memory: i64, of the window's dims, with a last dimension of 1.
+// Where each element of the window stands in memory: of the window's dims, with a last dimension of 1.
 Hlo positions_of(Emitter& emitter, const StridedWindow& window) {
-  Shape shape{Dtype::i64, window.sizes};
+  Shape shape{index_type(window.last()), window.sizes};
   shape.dims.push_back(1);
   Hlo positions = emitter.constant(window.offset, shape);
   for (size_t i = 0; i < window.sizes.size(); ++i) {

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "ivme/error.h"
 #include "xla/lower/elementwise.h"
 #include "xla/lower/rows.h"
 
@@ -38,12 +39,20 @@ Result floating_test(const Call& call) {
 
 Hlo instruction(const char* name, const Hlo& x) { return x.emitter->unary(name, x); }
 
-Hlo negate(const Hlo& x) { return -x; }
+Hlo negate(const Hlo& x) {
+  if (x.dtype() == Dtype::boolean) {
+    throw Error("The negative of booleans was asked for on xla, which is not defined. Use logical_not.");
+  }
+  return -x;
+}
 Hlo reciprocal(const Hlo& x) { return 1 / x; }
 Hlo sine(const Hlo& x) { return instruction("sine", x); }
 Hlo cosine(const Hlo& x) { return instruction("cosine", x); }
 Hlo tangent(const Hlo& x) { return sine(x) / cosine(x); }
 Hlo arc_tangent(const Hlo& x) { return x.emitter->binary("atan2", x, like(x, 1)); }
+Hlo co_leg(const Hlo& x) { return sqrt((1 - x) * (1 + x)); }
+Hlo arc_sine(const Hlo& x) { return x.emitter->binary("atan2", x, co_leg(x)); }
+Hlo arc_cosine(const Hlo& x) { return x.emitter->binary("atan2", co_leg(x), x); }
 Hlo hyperbolic_sine(const Hlo& x) {
   Hlo less = expm1(abs(x)), small = (less + less / (less + 1)) * 0.5;
   Hlo half = exp(abs(x) - std::log(2.0)), value = select(abs(x) > 10.0, half, small);
@@ -123,6 +132,8 @@ Rows unary_rows() {
       {"aten::sin", floating<sine>},
       {"aten::cos", floating<cosine>},
       {"aten::tan", floating<tangent>},
+      {"aten::asin", floating<arc_sine>},
+      {"aten::acos", floating<arc_cosine>},
       {"aten::atan", floating<arc_tangent>},
       {"aten::sinh", floating<hyperbolic_sine>},
       {"aten::cosh", floating<hyperbolic_cosine>},

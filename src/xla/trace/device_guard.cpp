@@ -1,4 +1,5 @@
-// What libtorch wants to know of a device type: there is one xla device, with one stream. A mesh of cores is inside it.
+// What libtorch wants to know of a device type: there is one xla device, with one stream. A mesh of cores is
+// inside it.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "xla/trace/record.h"

@@ -1,5 +1,5 @@
-// The operators that do more on xla than being recorded: they make tensors, views of them, and copies to and from the
-// host.
+// The operators that do more on xla than being recorded: they make tensors, views of them, and copies to and
+// from the host.
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/as_strided_native.h>
@@ -9,6 +9,7 @@
 
 #include "ivme/error.h"
 #include "xla/step.h"
+#include "xla/trace/arguments.h"
 #include "xla/trace/record.h"
 #include "xla/trace/storage.h"
 
@@ -23,7 +24,8 @@ at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std:
 
 // Strides are only a matter of memory, which XLA lays out as it likes: always contiguous.
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef, std::optional<at::ScalarType> dtype,
-                         std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin) {
+                         std::optional<at::Layout> layout, std::optional<at::Device> device,
+                         std::optional<bool> pin) {
   return empty(size, dtype, layout, device, pin, std::nullopt);
 }
 
@@ -55,7 +57,8 @@ at::Tensor view(const at::Tensor& self, at::IntArrayRef size) {
   auto stride = at::detail::computeStride(self.sizes(), self.strides(), inferred);
   if (!stride)
     throw Error("view(" + c10::str(size) + ") was called on a tensor of sizes " + c10::str(self.sizes()) +
-                " and strides " + c10::str(self.strides()) + ", whose elements are not in that order. Use reshape().");
+                " and strides " + c10::str(self.strides()) +
+                ", whose elements are not in that order. Use reshape().");
   return at::native::as_strided_tensorimpl(self, inferred, *stride, self.storage_offset());
 }
 
@@ -67,7 +70,8 @@ at::Tensor alias(const at::Tensor& self) {
   return at::native::as_strided_tensorimpl(self, self.sizes(), self.strides(), self.storage_offset());
 }
 
-at::Tensor& set_(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef size, at::IntArrayRef stride) {
+at::Tensor& set_(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef size,
+                 at::IntArrayRef stride) {
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(source));
   impl->set_sizes_and_strides(size, stride, offset);
@@ -78,7 +82,8 @@ at::Tensor& set_(at::Tensor& self, at::Storage source, int64_t offset, at::IntAr
 bool has_compatible_shallow_copy_type(const at::Tensor&, const at::Tensor&) { return true; }
 
 // The schema does not say that the running statistics change.
-void native_batch_norm(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void native_batch_norm(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                       torch::jit::Stack* stack) {
   auto arguments = torch::jit::last(*stack, 8);
   at::Tensor input = arguments[0].toTensor();
   at::Tensor mean = arguments[3].isTensor() ? arguments[3].toTensor() : at::Tensor();
@@ -95,7 +100,9 @@ void native_batch_norm(const c10::OperatorHandle& handle, c10::DispatchKeySet ke
   variance.mul_(1 - momentum).add_(batch_variance, momentum * count / (count - 1));
 }
 
-TORCH_LIBRARY_IMPL(_, XLA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&record>()); }
+TORCH_LIBRARY_IMPL(_, XLA, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&record>());
+}
 
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("empty.memory_format", empty);
@@ -111,8 +118,8 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("native_batch_norm", torch::CppFunction::makeFromBoxedFunction<&native_batch_norm>());
   // Those that libtorch would otherwise take apart, or that it has for CPU and CUDA only.
   for (const char* name :
-       {"convolution_overrideable", "convolution_backward_overrideable", "native_layer_norm", "native_group_norm",
-        "embedding", "native_dropout", "slice_backward", "select_backward"})
+       {"convolution_overrideable", "convolution_backward_overrideable", "native_layer_norm",
+        "native_group_norm", "embedding", "native_dropout", "slice_backward", "select_backward"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&record>());
 }
 

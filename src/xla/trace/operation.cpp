@@ -17,12 +17,15 @@ const std::unordered_map<std::string, const char*>& data_dependent() {
       {"aten::unique_dim", "Count into a fixed number of classes with one_hot or scatter_add"},
       {"aten::unique_consecutive", "Count into a fixed number of classes with one_hot or scatter_add"},
       {"aten::bincount", "Use zeros(n).scatter_add(0, x, ones), with n known"},
-      {"aten::repeat_interleave.Tensor", "Use a whole number of repeats, or index_select with an index of fixed length"},
+      {"aten::repeat_interleave.Tensor",
+       "Use a whole number of repeats, or index_select with an index of fixed length"},
   };
   return table;
 }
 
-bool writes(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite();
+}
 
 bool same_inputs(const c10::FunctionSchema& candidate, const c10::FunctionSchema& schema, size_t inputs) {
   if (candidate.arguments().size() != inputs) return false;
@@ -54,7 +57,8 @@ Operation::Role role_of(const c10::Argument& argument) {
   if (type.starts_with("ScalarType")) return Operation::Role::dtype;
   for (const char* ignored : {"Layout", "MemoryFormat", "Device", "Generator"})
     if (type.starts_with(ignored)) return Operation::Role::ignored;
-  return argument.type()->kind() == c10::TypeKind::NumberType ? Operation::Role::scalar : Operation::Role::plain;
+  return argument.type()->kind() == c10::TypeKind::NumberType ? Operation::Role::scalar
+                                                              : Operation::Role::plain;
 }
 
 std::unique_ptr<Operation> look_up(const c10::OperatorHandle& handle) {

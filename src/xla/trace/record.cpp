@@ -16,16 +16,20 @@ class Recorder {
     for (const auto& [argument, number] : numbers_) add_number(argument, number);
   }
 
-  std::shared_ptr<Node> node() { return make_operation(*operation_.op, std::move(operands_), std::move(arguments_)); }
+  std::shared_ptr<Node> node() {
+    return make_operation(*operation_.op, std::move(operands_), std::move(arguments_));
+  }
   const ContextPtr& context() const { return context_; }
 
  private:
   void add(size_t i, const c10::IValue& value) {
     Argument& argument = arguments_[i];
-    if (operation_.roles[i] == Operation::Role::ignored || value.isNone() || value.isDevice() || value.isGenerator())
+    if (operation_.roles[i] == Operation::Role::ignored || value.isNone() || value.isDevice() ||
+        value.isGenerator())
       return;
     if (operation_.roles[i] == Operation::Role::dtype) {
-      set(argument, Argument::Kind::dtype, static_cast<int64_t>(dtype_of(static_cast<at::ScalarType>(value.toInt()))));
+      set(argument, Argument::Kind::dtype,
+          static_cast<int64_t>(dtype_of(static_cast<at::ScalarType>(value.toInt()))));
     } else if (operation_.roles[i] == Operation::Role::scalar && (operation_.op->run_time_scalars >> i & 1)) {
       numbers_.emplace_back(i, value.toScalar());
     } else if (value.isTensor()) {
@@ -85,20 +89,25 @@ class Recorder {
       else
         push(argument, number_of(tensor.item(), dtype_of(tensor.scalar_type())));
     } else {
-      throw Error(operation_.name + " was called with a tensor of shape " + c10::str(tensor.sizes()) + " on " +
-                  tensor.device().str() + " beside tensors on xla. Move it with .to(accelerator.device()).");
+      throw Error(operation_.name + " was called with a tensor of shape " + c10::str(tensor.sizes()) +
+                  " on " + tensor.device().str() +
+                  " beside tensors on xla. Move it with .to(accelerator.device()).");
     }
   }
 
-  void begin_list(Argument& argument) { set(argument, Argument::Kind::operands, static_cast<int64_t>(operands_.size())); }
+  void begin_list(Argument& argument) {
+    set(argument, Argument::Kind::operands, static_cast<int64_t>(operands_.size()));
+  }
 
   void add_to_list(Argument& argument, const at::Tensor& tensor) {
     argument.integers.push_back(tensor.defined());
     if (!tensor.defined()) return;
     if (operation_.name.starts_with("aten::index") &&
         (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte))
-      throw Error(operation_.name + " was called on xla with a boolean mask. Its result has as many elements as the mask "
-                  "has ones, which no compiled program can know. Use where(mask, a, b), or a sum weighted with the mask.");
+      throw Error(operation_.name +
+                  " was called on xla with a boolean mask. Its result has as many elements as the mask "
+                  "has ones, which no compiled program can know. Use where(mask, a, b), or a sum weighted "
+                  "with the mask.");
     Argument one;
     add_tensor(one, tensor);
   }
@@ -139,15 +148,18 @@ class Recorder {
 
 void refuse_unknown(const Operation& operation) {
   if (operation.instead)
-    throw Error(operation.name + " was called on xla. The shape of its result depends on data, which no compiled program "
-                "can know. " + operation.instead + ", or move the tensor to the CPU.");
+    throw Error(operation.name +
+                " was called on xla. The shape of its result depends on data, which no compiled program "
+                "can know. " +
+                operation.instead + ", or move the tensor to the CPU.");
   if (!operation.op)
-    throw Error(operation.name + " was called on xla, which cannot do it yet. Move its tensors to the CPU for this "
+    throw Error(operation.name +
+                " was called on xla, which cannot do it yet. Move its tensors to the CPU for this "
                 "operation, or write it with others.");
 }
 
-void push_results(const Operation& operation, const c10::FunctionSchema& schema, const std::shared_ptr<Node>& node,
-                  const ContextPtr& context, torch::jit::Stack& stack) {
+void push_results(const Operation& operation, const c10::FunctionSchema& schema,
+                  const std::shared_ptr<Node>& node, const ContextPtr& context, torch::jit::Stack& stack) {
   int outputs = static_cast<int>(node->shapes.size());
   if (operation.returns == 1 && schema.returns()[0].type()->kind() == c10::TypeKind::ListType) {
     std::vector<at::Tensor> list;
@@ -181,7 +193,8 @@ void record(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::
   for (size_t i = 0; i < operation.written.size(); ++i) {
     at::Tensor tensor = values[operation.written[i]].toTensor();
     Value value{node, static_cast<int>(i)};
-    bool resized = operation.kind == Operation::Kind::out && tensor.sizes() != at::IntArrayRef(value.shape().dims);
+    bool resized =
+        operation.kind == Operation::Kind::out && tensor.sizes() != at::IntArrayRef(value.shape().dims);
     (resized ? replace : write)(tensor, std::move(value), recorder.context());
     written.push_back(std::move(tensor));
   }

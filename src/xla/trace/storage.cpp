@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "ivme/error.h"
-#include "xla/lower/op.h"
+#include "xla/trace/arguments.h"
 
 namespace ivme::xla {
 namespace {
@@ -23,48 +23,6 @@ bool is_pending(const Value& value) { return value.node->kind != Node::Kind::lea
 
 size_t bytes_of(const Value& value) { return static_cast<size_t>(value.shape().bytes()); }
 
-const Op& row(std::string_view name) {
-  const Op* op = find_op(name);
-  if (!op) throw Error("The operation " + std::string(name) + " of ivme itself is not in the table of XLA operations.");
-  return *op;
-}
-
-Argument whole_numbers(at::IntArrayRef numbers) {
-  Argument argument;
-  argument.kind = Argument::Kind::integers;
-  argument.integers = numbers.vec();
-  return argument;
-}
-
-Argument operand(int64_t index) {
-  Argument argument;
-  argument.kind = Argument::Kind::operand;
-  argument.integer = index;
-  return argument;
-}
-
-Argument whole_number(int64_t number) {
-  Argument argument;
-  argument.kind = Argument::Kind::integer;
-  argument.integer = number;
-  return argument;
-}
-
-Value cast(Value value, Dtype dtype) {
-  if (value.shape().dtype == dtype) return value;
-  static const Op& op = row("ivme::cast");
-  Argument to;
-  to.kind = Argument::Kind::dtype;
-  to.integer = static_cast<int64_t>(dtype);
-  return {make_operation(op, {std::move(value)}, {operand(0), to})};
-}
-
-Value expand(Value value, at::IntArrayRef sizes) {
-  if (at::IntArrayRef(value.shape().dims) == sizes) return value;
-  static const Op& op = row("ivme::expand");
-  return {make_operation(op, {std::move(value)}, {operand(0), whole_numbers(sizes)})};
-}
-
 // The storage's memory, seen whole and in order.
 bool covers(const at::Tensor& tensor, const Shape& memory) {
   return tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.numel() == memory.count();
@@ -73,7 +31,8 @@ bool covers(const at::Tensor& tensor, const Shape& memory) {
 }  // namespace
 
 LazyStorage::LazyStorage(Value value, ContextPtr context)
-    : c10::StorageImpl(use_byte_size_t{}, bytes_of(value), at::DataPtr(nullptr, at::Device(at::kXLA, 0)), nullptr,
+    : c10::StorageImpl(use_byte_size_t{}, bytes_of(value), at::DataPtr(nullptr, at::Device(at::kXLA, 0)),
+                       nullptr,
                        /*resizable=*/false),
       value_(std::move(value)),
       context_(std::move(context)) {
@@ -134,7 +93,8 @@ void LazyStorage::set_value(Value value, ContextPtr context) {
 }
 
 Pending pending_of(const ContextPtr& context, const LazyStorage* wanted) {
-  std::vector<std::pair<c10::intrusive_ptr<LazyStorage>, bool>> candidates;  // and whether it is a root by itself
+  std::vector<std::pair<c10::intrusive_ptr<LazyStorage>, bool>>
+      candidates;  // and whether it is a root by itself
   Pending pending;
   std::lock_guard lock(list().mutex);
   for (LazyStorage* storage = list().first; storage; storage = storage->next_) {
@@ -177,19 +137,30 @@ void settle(const Pending& pending, const std::vector<std::shared_ptr<Node>>& le
 
 Dtype dtype_of(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return Dtype::f32;
-    case at::kDouble: return Dtype::f64;
-    case at::kHalf: return Dtype::f16;
-    case at::kBFloat16: return Dtype::bf16;
-    case at::kLong: return Dtype::i64;
-    case at::kInt: return Dtype::i32;
-    case at::kShort: return Dtype::i16;
-    case at::kChar: return Dtype::i8;
-    case at::kByte: return Dtype::u8;
-    case at::kBool: return Dtype::boolean;
+    case at::kFloat:
+      return Dtype::f32;
+    case at::kDouble:
+      return Dtype::f64;
+    case at::kHalf:
+      return Dtype::f16;
+    case at::kBFloat16:
+      return Dtype::bf16;
+    case at::kLong:
+      return Dtype::i64;
+    case at::kInt:
+      return Dtype::i32;
+    case at::kShort:
+      return Dtype::i16;
+    case at::kChar:
+      return Dtype::i8;
+    case at::kByte:
+      return Dtype::u8;
+    case at::kBool:
+      return Dtype::boolean;
     default:
-      throw Error(std::string("A tensor of type ") + c10::toString(type) +
-                  " was asked for on xla, which has none. Convert it to a real, whole or boolean type first.");
+      throw Error(
+          std::string("A tensor of type ") + c10::toString(type) +
+          " was asked for on xla, which has none. Convert it to a real, whole or boolean type first.");
   }
 }
 
@@ -208,20 +179,11 @@ LazyStorage& storage_of(const at::Tensor& tensor) {
 at::Tensor make_tensor(Value value, ContextPtr context) {
   Shape shape = value.shape();
   auto storage = c10::make_intrusive<LazyStorage>(std::move(value), std::move(context));
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                         c10::DispatchKeySet(c10::DispatchKey::XLA),
-                                                         c10::scalarTypeToTypeMeta(scalar_type_of(shape.dtype)));
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::XLA),
+      c10::scalarTypeToTypeMeta(scalar_type_of(shape.dtype)));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape.dims);
   return tensor;
-}
-
-Value zeros(const Shape& shape) {
-  static const Op& op = row("ivme::full");
-  Argument dtype, number;
-  dtype.kind = Argument::Kind::dtype;
-  dtype.integer = static_cast<int64_t>(shape.dtype);
-  number.kind = Argument::Kind::real;
-  return {make_operation(op, {}, {dtype, whole_numbers(shape.dims), number})};
 }
 
 Value read(const at::Tensor& tensor) {
@@ -240,8 +202,8 @@ void write(const at::Tensor& tensor, Value value, const ContextPtr& context) {
   if (!covers(tensor, memory.shape())) {
     static const Op& op = row("ivme::as_strided_scatter");
     value = {make_operation(op, {std::move(memory), std::move(value)},
-                            {operand(0), operand(1), whole_numbers(tensor.sizes()), whole_numbers(tensor.strides()),
-                             whole_number(tensor.storage_offset())})};
+                            {operand(0), operand(1), whole_numbers(tensor.sizes()),
+                             whole_numbers(tensor.strides()), whole_number(tensor.storage_offset())})};
   }
   storage.set_value(std::move(value), context);
 }

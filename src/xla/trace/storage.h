@@ -9,21 +9,26 @@
 
 namespace ivme::xla {
 
-// One recording: what the operations of one Accelerator have computed and not yet run. Tensors carry it: the result of an
-// operation belongs where its operands do, in whatever thread it is recorded. What no operand ties to a recording
-// (torch::zeros on xla) floats until an operation with such an operand uses it, or until the host reads it.
+// One recording: what the operations of one Accelerator have computed and not yet run. Tensors carry it: the
+// result of an operation belongs where its operands do, in whatever thread it is recorded. What no operand
+// ties to a recording (torch::zeros on xla) floats until an operation with such an operand uses it, or until
+// the host reads it. For one thread at a time, as an Accelerator is; autograd's counts as the one that waits
+// for it.
 struct Context {
-  int64_t executions = 0;
+  uint64_t step = 0;                              // steps that have ended since the seed was set
+  int64_t position = 0;                           // random operations in this step
+  Value seed;                                     // what they draw from: made by the first of a step
+  std::pair<uint64_t, uint64_t> seeded = {0, 0};  // the seed, and how often one had been set
 };
 using ContextPtr = std::shared_ptr<Context>;
 
 struct Pending;
 
-// A tensor on xla is a plain TensorImpl, sizes and strides, over this: memory in row-major order, whose contents are in a
-// buffer (the value is a leaf) or recorded (it is pending).
+// A tensor on xla is a plain TensorImpl, sizes and strides, over this: memory in row-major order, whose
+// contents are in a buffer (the value is a leaf) or recorded (it is pending).
 //
-// One mutex guards the values of all storages, for a few instructions each: autograd's thread records while the loop's
-// waits, and loader threads upload.
+// One mutex guards the values of all storages, for a few instructions each: autograd's thread records while
+// the loop's waits, and loader threads upload.
 class LazyStorage final : public c10::StorageImpl {
  public:
   LazyStorage(Value value, ContextPtr context);
@@ -32,7 +37,8 @@ class LazyStorage final : public c10::StorageImpl {
   Value value() const;
   ContextPtr context() const;
   void adopt(ContextPtr context);  // belongs to this recording from now on
-  // Another value for the same memory, of any dims. `context`: of the operation that wrote it; null changes nothing.
+  // Another value for the same memory, of any dims. `context`: of the operation that wrote it; null changes
+  // nothing.
   void set_value(Value value, ContextPtr context);
 
  private:
@@ -50,8 +56,8 @@ class LazyStorage final : public c10::StorageImpl {
   LazyStorage* next_ = nullptr;
 };
 
-// The storages that one run makes, in the order in which they became pending: all of the context, and the floating ones
-// that these need. With `wanted`: also that one, for a value of no context.
+// The storages that one run makes, in the order in which they became pending: all of the context, and the
+// floating ones that these need. With `wanted`: also that one, for a value of no context.
 struct Pending {
   std::vector<c10::intrusive_ptr<LazyStorage>> storages;
   std::vector<Value> values;
@@ -67,8 +73,6 @@ Shape shape_of(const at::Tensor& tensor);
 
 LazyStorage& storage_of(const at::Tensor& tensor);
 at::Tensor make_tensor(Value value, ContextPtr context);
-// The recorded value "all zeros".
-Value zeros(const Shape& shape);
 // The contents of a tensor, which may be a view, as a value of the tensor's shape.
 Value read(const at::Tensor& tensor);
 // Assigns, converted and broadcast to the tensor; what other views of the same storage see changes too.

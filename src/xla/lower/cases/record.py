@@ -161,6 +161,8 @@ def unary():
         case(name, positive(6))
         case(name, whole(1, 9, 4))
     case("tan", normal(6))
+    case("asin", normal(6).div(3).clamp(-1, 1))
+    case("acos", normal(6).div(3).clamp(-1, 1))
     case("fill.Scalar", normal(3), 1.5)
     case("fill.Tensor", normal(3), torch.tensor(2.5))
 
@@ -168,7 +170,7 @@ def unary():
 def activation():
     x, g = normal(10), normal(10)
     for name in ("relu", "silu", "mish", "hardsigmoid", "hardswish", "leaky_relu", "elu", "hardtanh", "softplus",
-                 "softshrink", "gelu"):  # fmt: skip
+                 "softshrink", "hardshrink", "gelu"):  # fmt: skip
         case(name, x)
     case("gelu", x, approximate="tanh")
     case("silu", normal(10, dtype=torch.bfloat16))
@@ -181,6 +183,8 @@ def activation():
     case("elu_backward", g, 0.5, 2.0, 1.5, False, x)
     case("elu_backward", g, 0.5, 2.0, 1.5, True, x)
     case("hardtanh_backward", g, x, -1, 1)
+    case("softshrink_backward", g, x, 0.5)
+    case("hardshrink_backward", g, x, 0.5)
     case("softplus_backward", g, x, 2, 3)
     case("log_sigmoid_forward", x, skip=(1,))
     case("log_sigmoid_backward", g, x, torch.exp(-x.abs()))
@@ -209,6 +213,8 @@ def reduction():
     case("aminmax", x, dim=1)
     case("all.dims", x > -1, [0, 2])
     case("any.dims", x > 1, [0, 2])
+    case("all.dims", x.round(), [])
+    case("any.dims", x > 1, None)
     for name in ("var.correction", "std.correction", "var_mean.correction", "std_mean.correction"):
         case(name, x, [1], correction=0, keepdim=True)
         case(name, x + 100)
@@ -340,6 +346,11 @@ def resampling():
     case("upsample_nearest1d_backward", normal(1, 3, 7), [7], [1, 3, 4])
     case("upsample_linear1d", x[0], [7], False)
     case("upsample_linear1d_backward", normal(1, 3, 7), [7], [1, 3, 4], False)
+    for name in ("reflection_pad", "replication_pad"):
+        case(name + "1d", x[0], [2, 1])
+        case(name + "1d_backward", normal(1, 3, 7), x[0], [2, 1])
+        case(name + "2d", x, [2, 1, 0, 2])
+        case(name + "2d_backward", normal(1, 1, 5, 7), x, [2, 1, 0, 2])
     for size in ([1, 1], [2, 3]):
         case("_adaptive_avg_pool2d", x, size)
         case("_adaptive_avg_pool2d_backward", normal(1, 1, *size), x)
@@ -349,7 +360,9 @@ def indexing():
     x, i, j = normal(3, 4, 2), torch.tensor([[0, -1], [2, 1]]), torch.tensor([3, 0])
     for indices in ([i], [None, j], [i, j], [j - 3, None, torch.tensor([1, 0])]):
         case("index.Tensor", x, indices)
+        case("_unsafe_index.Tensor", x, indices)
         case("index_put", x, indices, normal(*aten.index(x, indices).shape), True)
+    case("_index_put_impl", x, [None, j], normal(3, 2, 2), True, True)
     case("index_put", x, [torch.tensor([2, 0])], normal(2, 4, 2), False)
     case("index_select", x, 1, torch.tensor([3, 3, 0]))
     case("index_add", x, 1, torch.tensor([3, 3, 0]), normal(3, 3, 2), alpha=0.5)
@@ -383,6 +396,8 @@ def shape():
     case("triu", x, -1)
     case("slice_backward", normal(2, 2, 4), [2, 3, 4], 1, 0, 9, 2)
     case("select_backward", normal(2, 4), [2, 3, 4], 1, -1)
+    case("unfold_backward", normal(2, 2, 4, 2), [2, 3, 4], 1, 2, 1)
+    case("unfold_backward", normal(2, 3, 2, 1), [2, 3, 4], 2, 1, 2)
     case("copy", x, normal(4))
     case("repeat", normal(2, 1), [2, 1, 3])
     case("native_dropout_backward", normal(4), whole(0, 2, 4).bool(), 2.0)

@@ -1,0 +1,155 @@
+// Random numbers from (seed, step, position): which numbers an operation draws depends on the seed, on how
+// many steps have ended and on how many random operations the step has had before; not on where the host
+// reads in between.
+#include <ATen/Context.h>
+#include <ATen/ops/randperm.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "ivme/error.h"
+#include "xla/lower/op.h"
+#include "xla/step.h"
+#include "xla/trace/arguments.h"
+#include "xla/trace/record.h"
+#include "xla/trace/storage.h"
+
+namespace ivme::xla {
+namespace {
+
+using Generator = std::optional<at::Generator>;
+
+// tensor<2xi64>: the seed and the number of the step, which every run gets anew.
+Value seed_of(Context& context) {
+  if (context.seed) return context.seed;
+  uint64_t seed = at::globalContext().defaultGenerator(at::kCPU).current_seed();
+  if (context.seeded != std::pair(seed, seedings())) {
+    context.seeded = {seed, seedings()};
+    context.step = 0;
+  }
+  std::vector<Value> both;
+  for (uint64_t number : {seed, context.step}) {
+    Value value{make_number(Dtype::i64, static_cast<int64_t>(number))};
+    both.push_back({make_operation(row("ivme::expand"), {value}, {operand(0), whole_numbers({1})})});
+  }
+  Argument list = operand(0);
+  list.kind = Argument::Kind::operands;
+  list.integers = {1, 1};
+  context.seed = {make_operation(row("aten::cat"), std::move(both), {list, whole_number(0)})};
+  return context.seed;
+}
+
+// Random numbers in the shape of a tensor, as f32, or f64 for an f64 tensor.
+class Draw {
+ public:
+  explicit Draw(const at::Tensor& like)
+      : context_(random_context(storage_of(like).context())),
+        seed_(seed_of(*context_)),
+        sizes_(whole_numbers(like.sizes())),
+        dtype_(like.scalar_type() == at::kDouble ? Dtype::f64 : Dtype::f32) {}
+
+  Value uniform() { return draw("ivme::random_uniform", {}); }
+  Value normal() { return draw("ivme::random_normal", {}); }
+  Value bernoulli(double probability) {
+    return draw("ivme::random_bernoulli", {make_number(dtype_, probability)});
+  }
+  Value bernoulli(Value probability) { return draw("ivme::random_bernoulli", std::move(probability)); }
+
+  // value · factor + term
+  Value affine(Value value, double factor, double term) const {
+    Value scaled{make_operation(row("aten::mul.Scalar"), {std::move(value), {make_number(dtype_, factor)}},
+                                {operand(0), number(1)})};
+    return {make_operation(row("aten::add.Scalar"),
+                           {std::move(scaled), {make_number(dtype_, term)}, {make_number(dtype_, 1.0)}},
+                           {operand(0), number(1), number(2)})};
+  }
+
+ private:
+  Value draw(std::string_view name, Value probability) {
+    std::vector<Value> operands{seed_};
+    std::vector<Argument> arguments{operand(0)};
+    if (probability) {
+      bool is_number = probability.node->kind == Node::Kind::number;
+      operands.push_back(std::move(probability));
+      arguments.push_back(is_number ? number(1) : operand(1));
+    }
+    arguments.push_back(sizes_);
+    arguments.push_back(dtype_argument(dtype_));
+    arguments.push_back(whole_number(context_->position++));
+    return {make_operation(row(name), std::move(operands), std::move(arguments))};
+  }
+
+  ContextPtr context_;
+  Value seed_;
+  Argument sizes_;
+  Dtype dtype_;
+};
+
+at::Tensor& fill(at::Tensor& self, Value value) {
+  write(self, std::move(value), nullptr);
+  return self;
+}
+
+at::Tensor& uniform_(at::Tensor& self, double from, double to, Generator) {
+  Draw draw(self);
+  return fill(self, draw.affine(draw.uniform(), to - from, from));
+}
+
+at::Tensor& normal_(at::Tensor& self, double mean, double deviation, Generator) {
+  Draw draw(self);
+  return fill(self, draw.affine(draw.normal(), deviation, mean));
+}
+
+at::Tensor& bernoulli_float_(at::Tensor& self, double p, Generator) {
+  return fill(self, Draw(self).bernoulli(p));
+}
+
+at::Tensor& bernoulli_tensor_(at::Tensor& self, const at::Tensor& p, Generator) {
+  return fill(self, Draw(self).bernoulli(read(p.expand(self.sizes()))));
+}
+
+at::Tensor bernoulli(const at::Tensor& p, Generator) {
+  return make_tensor(cast(Draw(p).bernoulli(read(p)), dtype_of(p.scalar_type())), storage_of(p).context());
+}
+
+// Whole numbers from `from` to below `to`.
+at::Tensor& random_between_(at::Tensor& self, int64_t from, int64_t to) {
+  if (from >= to)
+    throw Error("random_ was asked for whole numbers from " + std::to_string(from) + " to below " +
+                std::to_string(to) + ". There are none.");
+  Draw draw(self);
+  Value value = draw.affine(draw.uniform(), static_cast<double>(to - from), static_cast<double>(from));
+  return fill(self, {make_operation(row("aten::floor"), {std::move(value)}, {operand(0)})});
+}
+
+at::Tensor& random_from_(at::Tensor& self, int64_t from, std::optional<int64_t> to, Generator) {
+  return random_between_(self, from, to.value_or(int64_t{1} << 24));
+}
+at::Tensor& random_to_(at::Tensor& self, int64_t to, Generator) { return random_between_(self, 0, to); }
+at::Tensor& random_(at::Tensor& self, Generator) {
+  return random_between_(self, 0, self.scalar_type() == at::kBool ? 2 : int64_t{1} << 24);
+}
+
+// An order is drawn on the host: it needs a sort, and is needed there most often.
+at::Tensor& randperm_out(int64_t n, Generator, at::Tensor& result) {
+  replace(result, to_device(at::randperm(n, at::TensorOptions().dtype(result.scalar_type()))), nullptr);
+  return result;
+}
+
+TORCH_LIBRARY_IMPL(aten, XLA, library) {
+  library.impl("uniform_", uniform_);
+  library.impl("normal_", normal_);
+  library.impl("bernoulli_.float", bernoulli_float_);
+  library.impl("bernoulli_.Tensor", bernoulli_tensor_);
+  library.impl("bernoulli", bernoulli);
+  library.impl("random_.from", random_from_);
+  library.impl("random_.to", random_to_);
+  library.impl("random_", random_);
+  library.impl("randperm.generator_out", randperm_out);
+}
+
+}  // namespace
+
+void register_random() {}
+
+}  // namespace ivme::xla
