@@ -6,6 +6,7 @@
 #include "accelerator/recording.h"
 #include "accelerator/state.h"
 #include "ivme/accelerator.h"
+#include "optim/parameter_groups.h"
 #include "xla/step.h"
 
 namespace ivme::detail {
@@ -39,11 +40,19 @@ void move_and_keep_ties(torch::nn::Module& module, const c10::Device& device,
 }
 
 // State that began to exist in the first step would make the second one another program.
-void create_state_on_xla(const optim::Optimizer& optimizer) {
+void create_state_on_xla(const AcceleratorState& state, const optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> parameters;
   for (size_t group = 0; group < optimizer.num_groups(); ++group)
-    for (const at::Tensor& parameter : optimizer.impl()->parameters(group))
-      if (!parameter.device().is_xla()) return;
+    for (const at::Tensor& parameter : optimizer.impl()->parameters(group)) parameters.push_back(parameter);
+  for (const at::Tensor& parameter : parameters)
+    if (!parameter.device().is_xla()) return;
   optimizer.impl()->create_state();
+  if (state.settings.accumulation == 1) return;
+  for (at::Tensor& parameter : parameters) {
+    if (parameter.grad().defined() || !parameter.requires_grad()) continue;
+    parameter.mutable_grad() = optim::zeros_beside(parameter);
+    xla::adopt(parameter.grad(), state.tracing);
+  }
 }
 
 std::unique_ptr<BucketReducer> reducer_for(AcceleratorState& state, torch::nn::Module& module) {
@@ -69,7 +78,7 @@ void begin_on_xla(AcceleratorState& state, torch::nn::Module& module) {
   }
   for (const at::Tensor& buffer : module.buffers())
     if (buffer.device().is_xla()) xla::adopt(buffer, state.tracing);
-  for (const auto& optimizer : held(state.optimizers)) create_state_on_xla(optimizer->optimizer);
+  for (const auto& optimizer : held(state.optimizers)) create_state_on_xla(state, optimizer->optimizer);
 }
 
 }  // namespace
@@ -100,7 +109,7 @@ PreparedOptimizer prepare_optimizer(AcceleratorState& state, const optim::Optimi
         PreparedOptimizerState{state.shared_from_this(), key, optimizer});
     prepared->number = static_cast<int>(state.optimizers.size());
     state.optimizers.push_back(prepared);
-    if (state.tracing) create_state_on_xla(optimizer);
+    if (state.tracing) create_state_on_xla(state, optimizer);
   }
   return PreparedOptimizer(prepared);
 }

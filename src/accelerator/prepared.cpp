@@ -45,7 +45,9 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
   const detail::SyncState& sync = state_->accelerator->sync;
   bool accumulating = state_->accelerator->settings.accumulation > 1 && (sync.open_scopes > 0 || !sync.sync);
   if (accumulating && state_->has_unused_gradients()) return;
-  state_->optimizer.zero_grad(set_to_none);
+  // On xla a micro-batch that adds to gradients and one that makes them would be two programs.
+  const bool keep = state_->accelerator->tracing && state_->accelerator->settings.accumulation > 1;
+  state_->optimizer.zero_grad(set_to_none && !keep);
 }
 
 double PreparedOptimizer::lr(size_t group) const { return state_->optimizer.lr(group); }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iostream>
 
 #include "accelerator/model_facts.h"
 #include "accelerator/state.h"
@@ -39,10 +40,16 @@ bool same_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
   return true;
 }
 
-double norm_of(const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& tensor : tensors) norms.push_back(at::linalg_vector_norm(tensor.detach(), 2.0));
+  return norms;
+}
+
+double root_of_squares(const std::vector<at::Tensor>& norms) {
   double squares = 0;
-  for (const at::Tensor& tensor : tensors) {
-    double norm = at::linalg_vector_norm(tensor.detach(), 2.0).item<double>();
+  for (const at::Tensor& one : norms) {
+    const double norm = one.item<double>();
     squares += norm * norm;
   }
   return std::sqrt(squares);
@@ -75,6 +82,43 @@ Recording::Recording(const detail::AcceleratorState& state, record::RecordOption
                      std::shared_ptr<record::Board> board)
     : state_(state), record_(std::move(options), std::move(board)), every_(state.options.record_every) {}
 
+Recording::~Recording() {
+  try {
+    read(Which::all);
+  } catch (const std::exception& failure) {
+    std::cerr << "ivme: the record's last steps could not be read: " << failure.what() << std::endl;
+  }
+}
+
+void Recording::epoch_ended() {
+  read(Which::those_that_exist);
+  record_.publish();
+}
+
+void Recording::final(const record::Numbers& metrics) {
+  read(Which::all);
+  record_.final(metrics);
+}
+
+void Recording::read(Which which) {
+  while (!unread_.empty()) {
+    Unread& step = unread_.front();
+    // The gradient's norm is made by the same program as the step's other numbers.
+    if (which == Which::those_that_exist && xla::is_pending(step.grad_norm)) return;
+    record::StepEntry& entry = step.entry;
+    entry.grad_norm = step.grad_norm.item<double>();
+    for (const at::Tensor& loss : step.losses) entry.micro_losses.push_back(loss.cpu().sum().item<double>());
+    for (double loss : entry.micro_losses)
+      entry.loss += loss / static_cast<double>(entry.micro_losses.size());
+    if (step.wants_norms) {
+      entry.param_norm = root_of_squares(step.parameters);
+      entry.update_norm = root_of_squares(step.updates);
+    }
+    record_.step(std::move(entry));
+    unread_.pop_front();
+  }
+}
+
 void Recording::begin() {
   if (!std::exchange(begun_, true)) start_ = std::chrono::steady_clock::now();
 }
@@ -87,6 +131,7 @@ void Recording::model_prepared(const torch::nn::Module& module) {
 
 void Recording::backward(const at::Tensor& loss, const detail::LoaderCore* loader) {
   begin();
+  read(Which::those_that_exist);
   Since& since = pending_;
   int64_t batch = loader ? loader->delivered : -1;
   bool same_micro_batch = !since.losses.empty() && since.scope == scopes_entered_ && since.batch == batch;
@@ -120,12 +165,17 @@ void Recording::before_clip(const std::vector<at::Tensor>& parameters, const at:
   }
 }
 
+bool Recording::wants_norms(const OfOptimizer& mine) const {
+  return mine.steps == 0 || (mine.steps + 1) % every_ == 0;
+}
+
 void Recording::before_step(detail::PreparedOptimizerState& optimizer) {
   OfOptimizer& mine = of(optimizer);
   mine.lr = optimizer.optimizer.lr();
   auto parameters = all_parameters(optimizer.optimizer);
   if (!mine.grad_norm.defined()) mine.grad_norm = gradient_norm(parameters, 2.0);
-  if (mine.steps == 0 || (mine.steps + 1) % every_ == 0)
+  // On xla in every step: a step with norms and one without would be two programs.
+  if (wants_norms(mine) || state_.tracing)
     for (const at::Tensor& parameter : parameters) mine.before.push_back(parameter.detach().clone());
 }
 
@@ -134,26 +184,25 @@ void Recording::after_step(detail::PreparedOptimizerState& optimizer) {
   if (!std::exchange(facts_written_, true)) record_.facts(facts(optimizer));
   // Two optimizers may step on one backward: then both lines tell of it.
   if (!pending_.losses.empty()) current_ = std::exchange(pending_, {});
-  record::StepEntry entry;
+  Unread& step = unread_.emplace_back();
+  step.wants_norms = wants_norms(mine);
+  step.grad_norm = std::exchange(mine.grad_norm, {});
+  step.losses = current_.losses;
+  record::StepEntry& entry = step.entry;
   entry.optimizer = optimizer.number;
   entry.step = ++mine.steps;
   entry.samples = current_.samples;
   entry.order = current_.order;
   entry.tokens = current_.tokens;
   entry.lr = mine.lr;
-  entry.grad_norm = mine.grad_norm.item<double>();
-  for (const at::Tensor& loss : current_.losses) entry.micro_losses.push_back(loss.sum().item<double>());
-  for (double loss : entry.micro_losses) entry.loss += loss / static_cast<double>(entry.micro_losses.size());
+  entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   if (!mine.before.empty()) {
     auto parameters = all_parameters(optimizer.optimizer);
-    entry.param_norm = norm_of(parameters);
+    step.parameters = norms_of(parameters);
     for (size_t i = 0; i < parameters.size(); ++i) mine.before[i].sub_(parameters[i].detach());
-    entry.update_norm = norm_of(mine.before);
+    step.updates = norms_of(std::exchange(mine.before, {}));
   }
-  entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  mine.grad_norm.reset();
-  mine.before.clear();
-  record_.step(std::move(entry));
+  read(Which::those_that_exist);
 }
 
 record::Facts Recording::facts(const detail::PreparedOptimizerState& optimizer) const {

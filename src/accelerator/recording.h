@@ -2,6 +2,7 @@
 #include <ATen/core/TensorBody.h>
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ class Recording {
  public:
   Recording(const detail::AcceleratorState& state, record::RecordOptions options,
             std::shared_ptr<record::Board> board);
+  ~Recording();  // what is still to be read is read and written
 
   void begin();  // the first step begins; later calls do nothing
   void model_prepared(const torch::nn::Module& module);
@@ -36,8 +38,8 @@ class Recording {
   void before_step(detail::PreparedOptimizerState& optimizer);
   void after_step(detail::PreparedOptimizerState& optimizer);
   void count_tokens(int64_t n);
-  void epoch_ended() { record_.publish(); }
-  void final(const record::Numbers& metrics) { record_.final(metrics); }
+  void epoch_ended();
+  void final(const record::Numbers& metrics);
 
  private:
   // The backwards between two updates.
@@ -54,6 +56,19 @@ class Recording {
     double lr = 0;
     std::vector<at::Tensor> before;  // the parameters before the update, when its norm is wanted
   };
+  // A step whose numbers have not been read. On xla they exist when the step has run: reading them earlier
+  // would cut it.
+  struct Unread {
+    record::StepEntry entry;
+    at::Tensor grad_norm;
+    std::vector<at::Tensor> losses, parameters,
+        updates;  // losses of the micro-batches; norms, one for each parameter
+    bool wants_norms = false;
+  };
+  enum class Which { those_that_exist, all };
+  void read(Which which);
+  bool wants_norms(const OfOptimizer& mine) const;  // of the step to come
+
   OfOptimizer& of(const detail::PreparedOptimizerState& optimizer);
   record::Facts facts(const detail::PreparedOptimizerState& optimizer) const;
 
@@ -65,6 +80,7 @@ class Recording {
   int64_t scopes_entered_ = 0;
   Since pending_, current_;  // since the last update; what the last update used
   std::vector<OfOptimizer> optimizers_;
+  std::deque<Unread> unread_;
   const detail::LoaderCore* training_loader_ = nullptr;
   std::string init_;
   bool batch_norm_ = false, dropout_ = false;

@@ -75,6 +75,8 @@ std::shared_ptr<LoaderCore> share(const LoaderCore& core, const Sharing& sharing
   shared->rank = sharing.rank;
   shared->device = sharing.device;
   shared->tracing = sharing.tracing;
+  // A short last batch would be another program.
+  shared->shard.complete_on_one_process = sharing.tracing && sharing.even_batches;
   if (sharing.split_batches && has_varying_batches(core))
     throw Error(
         "split_batches was asked for with a batch sampler that has no batch_size(), so its batches cannot be "

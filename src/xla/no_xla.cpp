@@ -12,6 +12,7 @@ ContextPtr begin_recording(int) {
 void adopt(const at::Tensor&, const ContextPtr&) {}
 void end_step(const ContextPtr&) {}
 void note_seeding() {}
+bool is_pending(const at::Tensor&) { return false; }
 Metrics metrics() { return {}; }
 
 }  // namespace ivme::xla

@@ -188,6 +188,10 @@ void end_step(const ContextPtr& context) {
   context->seed = {};
 }
 
+bool is_pending(const at::Tensor& tensor) {
+  return tensor.device().is_xla() && storage_of(tensor).value().node->kind != Node::Kind::leaf;
+}
+
 at::Tensor to_host(const at::Tensor& tensor) {
   const LazyStorage& storage = storage_of(tensor);
   Value value = storage.value();

@@ -31,6 +31,8 @@ std::shared_ptr<Client> device_client();
 // fails (the state that was donated is lost: the context refuses to go on).
 void end_step(const ContextPtr& context);
 
+// Whether the tensor is on xla and its value is still to be run.
+bool is_pending(const at::Tensor& tensor);
 // Runs what the tensor needs, if it is pending, and copies it. A context's tensor takes all of its recording
 // along.
 at::Tensor to_host(const at::Tensor& tensor);

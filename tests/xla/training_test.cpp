@@ -4,6 +4,10 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
 
 #include "ivme/ivme.h"
 
@@ -65,6 +69,83 @@ TEST(XlaTraining, sgd_with_momentum) {
 TEST(XlaTraining, adamw) {
   expect_the_losses_of_the_cpu(
       [](const auto& parameters) { return optim::AdamW(parameters, {.lr = 1e-3, .weight_decay = 0.1}); });
+}
+
+// Rows of numbers and their classes.
+struct Rows {
+  int64_t count;
+  int64_t size() const { return count; }
+  std::pair<at::Tensor, at::Tensor> get_batch(const std::vector<int64_t>& indices) const {
+    auto data = at::empty({static_cast<int64_t>(indices.size()), 20}),
+         target = at::empty({data.size(0)}, at::kLong);
+    for (size_t i = 0; i < indices.size(); ++i) {
+      data[static_cast<int64_t>(i)] = at::arange(20).add(static_cast<double>(indices[i])).sin();
+      target[static_cast<int64_t>(i)] = indices[i] % 10;
+    }
+    return {data, target};
+  }
+};
+
+struct Counted {
+  std::vector<at::Tensor> parameters;
+  int64_t programs, executions;
+};
+
+// Epochs over 100 rows in batches of 8: the last one is short.
+Counted train_on_rows(const AcceleratorOptions& options, int epochs) {
+  Accelerator accelerator(options);
+  auto net = make_mlp();
+  auto [model, optimizer, batches] =
+      accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 0.05, .momentum = 0.9}),
+                          data_loader(Rows{100}, {.batch_size = 8}));
+  auto before = xla::metrics();
+  for (int epoch = 0; epoch < epochs; ++epoch)
+    for (auto& [data, target] : batches) {
+      auto accumulating = accelerator.accumulate(model);
+      accelerator.backward(nn::functional::cross_entropy(model(data), target));
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  auto after = xla::metrics();
+  Counted counted{{}, after.programs - before.programs, after.executions - before.executions};
+  for (const auto& parameter : net->parameters()) counted.parameters.push_back(parameter.detach().cpu());
+  return counted;
+}
+
+TEST(XlaTraining, epochs_with_a_short_last_batch_are_one_program_and_one_execution_a_step) {
+  auto counted = train_on_rows({.device = "xla"}, 5);
+  EXPECT_EQ(counted.programs, 1);
+  EXPECT_EQ(counted.executions, 5 * 13);
+}
+
+TEST(XlaTraining, accumulation_takes_two_programs_and_an_execution_for_each_micro_batch) {
+  auto counted = train_on_rows({.gradient_accumulation_steps = 4, .device = "xla"}, 3);
+  EXPECT_EQ(counted.programs, 2);
+  EXPECT_EQ(counted.executions, 3 * 13);
+}
+
+TEST(XlaTraining, accumulation_equals_the_cpu) {
+  auto eager = train_on_rows(
+      {.gradient_accumulation_steps = 4, .device = "cpu", .sharing = {.even_batches = false}}, 1);
+  auto traced = train_on_rows(
+      {.gradient_accumulation_steps = 4, .device = "xla", .sharing = {.even_batches = false}}, 1);
+  for (size_t i = 0; i < eager.parameters.size(); ++i)
+    EXPECT_TRUE(traced.parameters[i].allclose(eager.parameters[i], 1e-4, 1e-6));
+}
+
+TEST(XlaTraining, recording_adds_no_program_and_no_execution) {
+  std::string path = ::testing::TempDir() + "xla_record_" + std::to_string(getpid()) + ".jsonl";
+  auto counted = train_on_rows({.device = "xla", .record = path, .record_every = 5}, 2);
+  std::ifstream file(path);
+  std::string line, last;
+  int steps = 0;
+  while (std::getline(file, line))
+    if (line.find("\"kind\":\"step\"") != std::string::npos) ++steps, last = line;
+  std::remove(path.c_str());
+  EXPECT_EQ(counted.programs, 1);
+  EXPECT_EQ(counted.executions, 2 * 13);
+  EXPECT_EQ(steps, 2 * 13);
+  EXPECT_NE(last.find("\"samples\":208"), std::string::npos) << last;
 }
 
 }  // namespace

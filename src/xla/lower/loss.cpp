@@ -37,7 +37,7 @@ Choice choose(const Call& call, int scores_at, int ignored_at) {
   dims[static_cast<size_t>(dimension)] = 1;
   Hlo wanted = call.emitter.reshape(target, dims);
   Hlo classes = call.emitter.iota({Dtype::i32, scores.dims()}, static_cast<int>(dimension));
-  Hlo counted = wanted != static_cast<double>(call.integer(ignored_at));
+  Hlo counted = convert(wanted, Dtype::i64) != static_cast<double>(call.integer(ignored_at));
   Hlo picked = (classes == convert(wanted, Dtype::i32)) & counted;
   Dtype compute = compute_type(scores.dtype());
   Hlo weight = convert(counted, compute);
