@@ -29,8 +29,9 @@ struct Run {
 };
 
 template <class MakeOptimizer>
-Run train(const std::string& device, int steps, MakeOptimizer make_optimizer) {
-  Accelerator accelerator({.device = device});
+Run train(const std::string& device, int steps, MakeOptimizer make_optimizer,
+          Precision precision = Precision::no) {
+  Accelerator accelerator({.mixed_precision = precision, .device = device});
   auto net = make_mlp();
   auto [model, optimizer] = accelerator.prepare(net, make_optimizer(net->parameters()));
   at::manual_seed(2);
@@ -69,6 +70,15 @@ TEST(XlaTraining, sgd_with_momentum) {
 TEST(XlaTraining, adamw) {
   expect_the_losses_of_the_cpu(
       [](const auto& parameters) { return optim::AdamW(parameters, {.lr = 1e-3, .weight_decay = 0.1}); });
+}
+
+TEST(XlaTraining, bf16_trains_float32_weights_to_nearly_the_same_losses) {
+  auto adamw = [](const auto& parameters) { return optim::AdamW(parameters, {.lr = 1e-3}); };
+  auto exact = train("xla", 50, adamw), rounded = train("xla", 50, adamw, Precision::bf16);
+  EXPECT_NE(exact.losses, rounded.losses);
+  for (size_t i = 0; i < exact.losses.size(); ++i)
+    EXPECT_NEAR(rounded.losses[i], exact.losses[i], 0.05 * exact.losses[i]) << i;
+  for (const auto& parameter : rounded.parameters) EXPECT_EQ(parameter.scalar_type(), at::kFloat);
 }
 
 // Rows of numbers and their classes.

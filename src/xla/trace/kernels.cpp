@@ -3,7 +3,7 @@
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/as_strided_native.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/equal.h>
 #include <torch/library.h>
 
@@ -27,6 +27,14 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef, std::optional<at
                          std::optional<at::Layout> layout, std::optional<at::Device> device,
                          std::optional<bool> pin) {
   return empty(size, dtype, layout, device, pin, std::nullopt);
+}
+
+at::Tensor new_empty_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                             std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                             std::optional<at::Device> device, std::optional<bool> pin) {
+  at::ScalarType type = dtype.value_or(self.scalar_type());
+  if (device && !device->is_xla()) return at::empty_strided(size, stride, type, layout, device, pin);
+  return empty(size, type, layout, device, pin, std::nullopt);
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
@@ -107,6 +115,7 @@ TORCH_LIBRARY_IMPL(_, XLA, library) {
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("empty.memory_format", empty);
   library.impl("empty_strided", empty_strided);
+  library.impl("new_empty_strided", new_empty_strided);
   library.impl("_copy_from", copy_from);
   library.impl("_local_scalar_dense", local_scalar_dense);
   library.impl("equal", equal);

@@ -8,6 +8,7 @@ namespace ivme::xla {
 void record(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 // The files that register things with libtorch are linked because these are called.
+void register_autocast();
 void register_kernels();
 void register_random();
 void register_device_guard();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what PyTorch computes for one or several small calls of each aten row, into rows.json beside this file.
+"""Records what PyTorch computes for small calls of each aten row, into rows.json beside this file.
 
 Needs torch. rows_test.cpp replays the calls on the CPU plugin and asks for a case of every row.
 """
@@ -12,8 +12,9 @@ import torch
 
 aten = torch.ops.aten
 DTYPES = {
-    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
-    torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "ui8", torch.bool: "i1",
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16",
+    torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8",
+    torch.uint8: "ui8", torch.bool: "i1",
 }  # fmt: skip
 generator = torch.Generator().manual_seed(1)
 cases = []
@@ -153,8 +154,9 @@ def comparison():
 
 def unary():
     special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, -2.5, 2.5, 3.5])
-    for name in ("neg abs sign sgn square exp exp2 expm1 sin cos tanh sigmoid erf erfc floor ceil round trunc frac "
-                 "isnan isinf isposinf isneginf isfinite nan_to_num atan sinh cosh zero").split():  # fmt: skip
+    names = """neg abs sign sgn square exp exp2 expm1 sin cos tanh sigmoid erf erfc floor ceil round trunc frac
+               isnan isinf isposinf isneginf isfinite nan_to_num atan sinh cosh zero"""
+    for name in names.split():
         case(name, special[:5] if name in ("isnan", "isinf") else special if name != "frac" else special[3:])
         case(name, normal(6))
     for name in ("sqrt", "rsqrt", "reciprocal", "log", "log1p", "log2", "log10"):
@@ -169,8 +171,8 @@ def unary():
 
 def activation():
     x, g = normal(10), normal(10)
-    for name in ("relu", "silu", "mish", "hardsigmoid", "hardswish", "leaky_relu", "elu", "hardtanh", "softplus",
-                 "softshrink", "hardshrink", "gelu"):  # fmt: skip
+    names = """relu silu mish hardsigmoid hardswish leaky_relu elu hardtanh softplus softshrink hardshrink gelu"""
+    for name in names.split():
         case(name, x)
     case("gelu", x, approximate="tanh")
     case("silu", normal(10, dtype=torch.bfloat16))
@@ -247,7 +249,8 @@ def softmax_and_losses():
         case("_log_softmax_backward_data", normal(2, 3, 2), torch.log_softmax(x, d), d, torch.float32)
     case("logsumexp", x, [0, 1])
     target = torch.tensor([2, 0, -100, 1])
-    for name, scores, wanted in (("nll_loss", normal(4, 3), target), ("nll_loss2d", normal(2, 3, 1, 2), target.view(2, 1, 2))):
+    images = ("nll_loss2d", normal(2, 3, 1, 2), target.view(2, 1, 2))
+    for name, scores, wanted in (("nll_loss", normal(4, 3), target), images):
         for reduction, weight in ((0, None), (1, None), (1, positive(3)), (2, positive(3))):
             loss, total = getattr(aten, name + "_forward")(scores, wanted, weight, reduction, -100)
             case(name + "_forward", scores, wanted, weight, reduction, -100)
@@ -279,7 +282,8 @@ def matrix():
 
 
 def convolution():
-    for rank, groups, stride, padding, dilation in ((1, 1, 1, 0, 1), (2, 2, 2, 1, 1), (2, 1, 1, 2, 2), (3, 1, 2, 1, 1)):
+    settings = ((1, 1, 1, 0, 1), (2, 2, 2, 1, 1), (2, 1, 1, 2, 2), (3, 1, 2, 1, 1))
+    for rank, groups, stride, padding, dilation in settings:
         s, p, d = [stride] * rank, [padding] * rank, [dilation] * rank
         x, w, b = normal(1, 2, *[5, 4, 4][:rank]), normal(4, 2 // groups, *[3, 2, 2][:rank]), normal(4)
         tail = (s, p, d, False, [0] * rank, groups)
@@ -305,7 +309,8 @@ def normalization():
     x, w, b, g = normal(2, 4, 3), normal(4), normal(4), normal(2, 4, 3)
     running = (normal(4), positive(4))
     for training in (True, False):
-        out, mean, inverse = aten.native_batch_norm(x, w, b, running[0].clone(), running[1].clone(), training, 0.1, 1e-5)
+        copies = [r.clone() for r in running]
+        out, mean, inverse = aten.native_batch_norm(x, w, b, *copies, training, 0.1, 1e-5)
         case("native_batch_norm", x, w, b, *running, training, 0.1, 1e-5, expected=(out, mean, inverse))
         case("native_batch_norm_backward", g, x, w, *running, mean, inverse, training, 1e-5, [True] * 3)
     case("native_group_norm", x, w, b, 2, 4, 3, 2, 1e-5)
@@ -315,15 +320,17 @@ def normalization():
 
 def pooling():
     x = normal(1, 2, 5, 4)
-    for kernel, stride, padding, dilation, ceil in (([2], [], [0], [1], False), ([3, 2], [2], [1], [1, 2], True)):
+    settings = (([2], [], [0], [1], False), ([3, 2], [2], [1], [1, 2], True))
+    for kernel, stride, padding, dilation, ceil in settings:
         y, indices = aten.max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil)
         case("max_pool2d_with_indices", x, kernel, stride, padding, dilation, ceil)
-        case("max_pool2d_with_indices_backward", normal(*y.shape), x, kernel, stride or kernel, padding, dilation, ceil,
-             indices)  # fmt: skip
+        tail = (x, kernel, stride or kernel, padding, dilation, ceil, indices)
+        case("max_pool2d_with_indices_backward", normal(*y.shape), *tail)
         for include, divisor in ((True, None), (False, None), (True, 5)):
             y = aten.avg_pool2d(x, kernel, stride, padding, ceil, include, divisor)
             case("avg_pool2d", x, kernel, stride, padding, ceil, include, divisor)
-            case("avg_pool2d_backward", normal(*y.shape), x, kernel, stride or kernel, padding, ceil, include, divisor)
+            tail = (x, kernel, stride or kernel, padding, ceil, include, divisor)
+            case("avg_pool2d_backward", normal(*y.shape), *tail)
     x = normal(1, 1, 3, 4, 3)
     y, indices = aten.max_pool3d_with_indices(x, [2], [1], [0])
     case("max_pool3d_with_indices", x, [2], [1], [0])
@@ -403,9 +410,20 @@ def shape():
     case("native_dropout_backward", normal(4), whole(0, 2, 4).bool(), 2.0)
 
 
-for record in (arithmetic, comparison, unary, activation, reduction, scan, softmax_and_losses, matrix, convolution,
-               normalization, pooling, resampling, indexing, shape):  # fmt: skip
-    record()
+arithmetic()
+comparison()
+unary()
+activation()
+reduction()
+scan()
+softmax_and_losses()
+matrix()
+convolution()
+normalization()
+pooling()
+resampling()
+indexing()
+shape()
 lines = ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases)
 pathlib.Path(__file__).with_name("rows.json").write_text("[\n" + lines + "\n]\n")
 print(len(cases), "cases")
