@@ -10,6 +10,7 @@
 #include <fstream>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "ivme/error.h"
 #include "process/environment.h"
@@ -130,6 +131,16 @@ void run(Pending pending) {
   for (size_t i = 0; i < leaves.size(); ++i) leaves[i]->buffer = std::move(outputs[i]);
 }
 
+void tell_of_a_cut() {
+  static std::atomic<bool> told{false};
+  if (told.exchange(true)) return;
+  std::fputs(
+      "ivme: a value on xla was read in the middle of a step, so the step ran as two programs. Read the loss "
+      "and "
+      "the like after optimizer.step(); said once.\n",
+      stderr);
+}
+
 // A view is cut out on the host: that needs no program.
 at::Tensor download(const at::Tensor& tensor, const Node& leaf) {
   if (!leaf.buffer)
@@ -183,6 +194,7 @@ void adopt(const at::Tensor& tensor, const ContextPtr& context) { storage_of(ten
 
 void end_step(const ContextPtr& context) {
   Pending pending = pending_of(context);
+  if (std::exchange(context->was_cut, false) && !pending.storages.empty()) tell_of_a_cut();
   if (!pending.storages.empty()) run(std::move(pending));
   ++context->step;
   context->position = 0;
@@ -198,7 +210,9 @@ at::Tensor to_host(const at::Tensor& tensor) {
   Value value = storage.value();
   if (value.node->kind != Node::Kind::leaf) {
     value = {};
-    run(pending_of(storage.context(), &storage));
+    auto context = storage.context();
+    run(pending_of(context, &storage));
+    if (context) context->was_cut = true;
     value = storage.value();
   }
   return download(tensor, *value.node);

@@ -15,7 +15,9 @@ namespace ivme::xla {
 // the host reads it. For one thread at a time, as an Accelerator is; autograd's counts as the one that waits
 // for it.
 struct Context {
-  uint64_t step = 0;                              // steps that have ended since the seed was set
+  bool was_cut =
+      false;          // the host has read a value of this step, which ran what had been recorded until then
+  uint64_t step = 0;  // steps that have ended since the seed was set
   int64_t position = 0;                           // random operations in this step
   Value seed;                                     // what they draw from: made by the first of a step
   std::pair<uint64_t, uint64_t> seeded = {0, 0};  // the seed, and how often one had been set

@@ -154,7 +154,8 @@ def comparison():
 
 def unary():
     special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, -2.5, 2.5, 3.5])
-    names = """neg abs sign sgn square exp exp2 expm1 sin cos tanh sigmoid erf erfc floor ceil round trunc frac
+    names = """neg abs sign sgn square exp exp2 expm1 sin cos tanh sigmoid erf erfc floor ceil round trunc
+               frac
                isnan isinf isposinf isneginf isfinite nan_to_num atan sinh cosh zero"""
     for name in names.split():
         case(name, special[:5] if name in ("isnan", "isinf") else special if name != "frac" else special[3:])
@@ -171,7 +172,8 @@ def unary():
 
 def activation():
     x, g = normal(10), normal(10)
-    names = """relu silu mish hardsigmoid hardswish leaky_relu elu hardtanh softplus softshrink hardshrink gelu"""
+    names = """relu silu mish hardsigmoid hardswish leaky_relu elu hardtanh softplus softshrink hardshrink
+               gelu"""
     for name in names.split():
         case(name, x)
     case("gelu", x, approximate="tanh")
