@@ -32,13 +32,16 @@ inline Ended run(const std::string& command, int limit = 60) {
   return ended;
 }
 
+inline std::string this_program() {
+  std::array<char, 4096> path{};
+  return readlink("/proc/self/exe", path.data(), path.size() - 1) < 0 ? "" : path.data();
+}
+
 // This test again, on `ranks` ranks; `environment`: "NAME=value NAME=value".
 inline Ended run_on_ranks(int ranks, const std::string& environment = "") {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-  std::array<char, 4096> self{};
-  if (readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) return {1, "cannot find this executable"};
   return run("env IVME_RANKS_TEST=1 OMP_NUM_THREADS=1 " + environment + " " + IVME_TOOL +
-             " launch --cpu --tee --num_processes " + std::to_string(ranks) + " " + self.data() +
+             " launch --cpu --tee --num_processes " + std::to_string(ranks) + " " + this_program() +
              " --gtest_filter=" + test->test_suite_name() + "." + test->name());
 }
 

@@ -42,7 +42,8 @@ struct SharingOptions {
 struct AcceleratorOptions {
   std::optional<Precision> mixed_precision = {};            // [ACCELERATE_MIXED_PRECISION] no
   std::optional<int64_t> gradient_accumulation_steps = {};  // [ACCELERATE_GRADIENT_ACCUMULATION_STEPS] 1
-  // "cpu" or "cuda" [IVME_DEVICE, ACCELERATE_USE_CPU]: "cuda" if there is one.
+  // "cpu", "cuda", "xla" or "tpu" [IVME_DEVICE, ACCELERATE_USE_CPU, PJRT_DEVICE]: "cuda" if there is one,
+  // else "cpu".
   std::optional<std::string> device = {};
   DataParallelOptions data_parallel = {};
   SharingOptions sharing = {};
@@ -55,6 +56,8 @@ struct AcceleratorOptions {
   std::optional<std::string> record = {};  // file of the run record, docs/run_record.md [IVME_RECORD] none
   bool record_micro = false;               // also each micro-batch's loss of each rank
   int64_t record_every = 10;               // steps between parameter and update norms
+  // On xla: one more different program than this is an error, for a loop that must not compile again.
+  std::optional<int64_t> max_programs = {};  // [IVME_XLA_MAX_PROGRAMS] any number
 };
 
 enum class Reduction { sum, mean, max };

@@ -69,7 +69,8 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
   state_->settings = detail::decide(options, state_->facts);
   const ProcessFacts& facts = state_->facts;
   set_rank_for_seeds(facts.process_index);
-  if (state_->settings.device.is_xla()) state_->tracing = xla::begin_recording(/*workers=*/1);
+  if (state_->settings.device.is_xla())
+    state_->tracing = xla::begin_recording(/*workers=*/1, state_->settings.max_programs);
   if (facts.num_processes > 1)
     state_->group = Group::join(facts, state_->settings.device.type(), state_->settings.timeout);
   if (state_->settings.record.empty()) return;

@@ -114,6 +114,12 @@ Settings decide(const AcceleratorOptions& options, const ProcessFacts& facts) {
   if (!(options.data_parallel.bucket_cap_mb > 0))
     throw Error("bucket_cap_mb is " + std::to_string(options.data_parallel.bucket_cap_mb) +
                 ". It must be positive.");
+  settings.max_programs = decide_one<int64_t>(
+      options.max_programs, "IVME_XLA_MAX_PROGRAMS", 0,
+      [](const std::string& text) { return parse_count("IVME_XLA_MAX_PROGRAMS", text); }, main);
+  if (settings.max_programs < 0)
+    throw Error("max_programs is " + std::to_string(settings.max_programs) +
+                ". It must be at least 1, or unset.");
   settings.device = decide_device(options, facts);
   settings.timeout = decide_timeout(options, settings.device);
   settings.record = options.record.value_or(read_environment("IVME_RECORD").value_or(""));

@@ -27,7 +27,8 @@ struct Settings {
   int64_t accumulation = 1;
   c10::Device device = c10::Device(c10::kCPU);
   std::chrono::milliseconds timeout{0};
-  std::string record;  // path; empty: no record
+  std::string record;        // path; empty: no record
+  int64_t max_programs = 0;  // 0: any number
 };
 Settings decide(const AcceleratorOptions& options, const ProcessFacts& facts);
 

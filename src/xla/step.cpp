@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -29,6 +30,8 @@ struct Device {
   int workers = 1;
   std::unordered_map<uint64_t, std::shared_ptr<Executable>> programs;
   std::atomic<int64_t> executions{0}, kept{0};
+  std::atomic<int64_t> fallbacks{0};
+  std::set<std::string> told_fallbacks;
   std::atomic<uint64_t> seedings{0};
   std::weak_ptr<Context> newest;
   ContextPtr of_nobody = std::make_shared<Context>();
@@ -60,10 +63,21 @@ void dump(const std::string& text, size_t number) {
                 ", which cannot be written. Name a folder that can.");
 }
 
-std::shared_ptr<Executable> executable_of(const Graph& graph) {
+void count_program(Context& context, const Graph& graph) {
+  if (context.programs.count(graph.key)) return;
+  const auto known = static_cast<int64_t>(context.programs.size());
+  if (context.max_programs > 0 && known >= context.max_programs)
+    throw Error("A step of " + std::to_string(graph.order.size()) + " operations would be program " +
+                std::to_string(known + 1) + ", and max_programs is " + std::to_string(context.max_programs) +
+                ". Keep shapes and code the same in every step, or allow more programs.");
+  context.programs.insert(graph.key);
+}
+
+std::shared_ptr<Executable> executable_of(const Graph& graph, Context* context) {
   auto client = device_client();
   Device& here = device();
   std::lock_guard lock(here.mutex);
+  if (context) count_program(*context, graph);
   if (auto known = here.programs.find(graph.key); known != here.programs.end()) return known->second;
   std::string text = lower(graph);
   dump(text, here.programs.size());
@@ -81,8 +95,9 @@ void print_metrics() {
   const Metrics m = metrics();
   std::fprintf(stderr,
                "ivme xla: compiles=%" PRId64 " executions=%" PRId64 " cache_hits=%" PRId64
-               " programs=%" PRId64 " kept_bytes=%" PRId64 " live_buffers=%" PRId64 "\n",
-               m.compiles, m.executions, m.cache_hits, m.programs, m.kept_bytes, m.live_buffers);
+               " programs=%" PRId64 " fallbacks=%" PRId64 " kept_bytes=%" PRId64 " live_buffers=%" PRId64
+               "\n",
+               m.compiles, m.executions, m.cache_hits, m.programs, m.fallbacks, m.kept_bytes, m.live_buffers);
 }
 
 // --- run ---------------------------------------------------------------------------------------------------
@@ -116,9 +131,9 @@ std::vector<bool> donations(const std::vector<std::shared_ptr<Buffer>>& inputs,
   return donated;
 }
 
-void run(Pending pending) {
+void run(Pending pending, Context* context) {
   Graph graph = trace(pending);
-  auto executable = executable_of(graph);
+  auto executable = executable_of(graph, context);
   auto inputs = inputs_of(graph);
   auto aliases = std::move(graph.aliases);
   std::vector<std::shared_ptr<Node>> leaves;
@@ -162,7 +177,7 @@ std::shared_ptr<Client> device_client() {
   return here.client;
 }
 
-ContextPtr begin_recording(int workers) {
+ContextPtr begin_recording(int workers, int64_t max_programs) {
   register_kernels();
   register_random();
   register_autocast();
@@ -175,6 +190,7 @@ ContextPtr begin_recording(int workers) {
   }
   device_client();
   auto context = std::make_shared<Context>();
+  context->max_programs = max_programs;
   std::lock_guard lock(device().mutex);
   device().newest = context;
   return context;
@@ -187,6 +203,15 @@ ContextPtr random_context(ContextPtr own) {
   return device().of_nobody;
 }
 
+void note_fallback(const std::string& name) {
+  ++device().fallbacks;
+  std::lock_guard lock(device().mutex);
+  if (device().told_fallbacks.insert(name).second)
+    std::fprintf(stderr,
+                 "ivme: %s is computed on the CPU, as IVME_XLA_CPU_FALLBACK asks; each call cuts the step.\n",
+                 name.c_str());
+}
+
 void note_seeding() { ++device().seedings; }
 uint64_t seedings() { return device().seedings; }
 
@@ -195,7 +220,7 @@ void adopt(const at::Tensor& tensor, const ContextPtr& context) { storage_of(ten
 void end_step(const ContextPtr& context) {
   Pending pending = pending_of(context);
   if (std::exchange(context->was_cut, false) && !pending.storages.empty()) tell_of_a_cut();
-  if (!pending.storages.empty()) run(std::move(pending));
+  if (!pending.storages.empty()) run(std::move(pending), context.get());
   ++context->step;
   context->position = 0;
   context->seed = {};
@@ -211,7 +236,7 @@ at::Tensor to_host(const at::Tensor& tensor) {
   if (value.node->kind != Node::Kind::leaf) {
     value = {};
     auto context = storage.context();
-    run(pending_of(context, &storage));
+    run(pending_of(context, &storage), context.get());
     if (context) context->was_cut = true;
     value = storage.value();
   }
@@ -236,6 +261,7 @@ Metrics metrics() {
   now.programs = static_cast<int64_t>(here.programs.size());
   now.executions = here.executions;
   now.kept_bytes = here.kept;
+  now.fallbacks = here.fallbacks;
   return now;
 }
 

@@ -12,12 +12,15 @@ namespace ivme::xla {
 
 // A recording for an Accelerator, on a device that is open. Throws Error as device_client does, and where
 // ivme was built without XLA.
-ContextPtr begin_recording(int workers);
+// `max_programs`: more of them throw; 0: any number.
+ContextPtr begin_recording(int workers, int64_t max_programs = 0);
 // The recording that a random operation counts in: its own, else that of the Accelerator made last.
 ContextPtr random_context(ContextPtr own);
 // A seed has been set, the same one perhaps: counting starts again. How often that was.
 void note_seeding();
 uint64_t seedings();
+// An operator is computed on the CPU instead; said once for each.
+void note_fallback(const std::string& name);
 // The tensor, which is on xla, belongs to this recording.
 void adopt(const at::Tensor& tensor, const ContextPtr& context);
 

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "ivme/ivme.h"
+#include "ranks.h"
 
 namespace ivme {
 namespace {
@@ -81,6 +82,23 @@ TEST(XlaTraining, bf16_trains_float32_weights_to_nearly_the_same_losses) {
   for (const auto& parameter : rounded.parameters) EXPECT_EQ(parameter.scalar_type(), at::kFloat);
 }
 
+TEST(XlaFallback, an_operation_without_a_lowering_is_computed_on_the_cpu_when_asked_and_counted) {
+  if (!std::getenv("IVME_XLA_CPU_FALLBACK")) {
+    auto ended =
+        test::run("env IVME_XLA_CPU_FALLBACK=1 " + test::this_program() + " --gtest_filter=XlaFallback.*");
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    EXPECT_NE(ended.output.find("aten::nonzero is computed on the CPU"), std::string::npos) << ended.output;
+    return;
+  }
+  Accelerator accelerator({.device = "xla"});
+  auto x = at::tensor({0.0f, 2.0f, 0.0f, 3.0f}).to(accelerator.device());
+  EXPECT_TRUE((x * 2).nonzero().cpu().equal(at::tensor({1, 3}).view({2, 1})));
+  auto out = at::empty({0}, at::TensorOptions(at::kLong).device(accelerator.device()));
+  at::nonzero_out(out, x);
+  EXPECT_TRUE(out.add(1).cpu().equal(at::tensor({2, 4}).view({2, 1})));
+  EXPECT_EQ(xla::metrics().fallbacks, 2);
+}
+
 // Rows of numbers and their classes.
 struct Rows {
   int64_t count;
@@ -132,6 +150,17 @@ TEST(XlaTraining, accumulation_takes_two_programs_and_an_execution_for_each_micr
   auto counted = train_on_rows({.gradient_accumulation_steps = 4, .device = "xla"}, 3);
   EXPECT_EQ(counted.programs, 2);
   EXPECT_EQ(counted.executions, 3 * 13);
+}
+
+TEST(XlaTraining, more_programs_than_allowed_are_an_error) {
+  train_on_rows({.gradient_accumulation_steps = 4, .device = "xla", .max_programs = 2}, 1);
+  try {
+    train_on_rows({.gradient_accumulation_steps = 3, .device = "xla", .max_programs = 1}, 1);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("would be program 2, and max_programs is 1"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(XlaTraining, accumulation_equals_the_cpu) {

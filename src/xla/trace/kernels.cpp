@@ -2,6 +2,7 @@
 // from the host.
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/equal.h>
@@ -49,6 +50,13 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
   return to;
 }
 
+// What the CPU fallback writes its results with.
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
+  if (self.sizes() == to.sizes()) return copy_from(self, to, false);
+  replace(to, self.device().is_xla() ? read(self) : to_device(self.to(to.scalar_type())), nullptr);
+  return to;
+}
+
 at::Scalar local_scalar_dense(const at::Tensor& self) { return to_host(self).item(); }
 
 bool equal(const at::Tensor& self, const at::Tensor& other) {
@@ -76,6 +84,23 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntAr
 
 at::Tensor alias(const at::Tensor& self) {
   return at::native::as_strided_tensorimpl(self, self.sizes(), self.strides(), self.storage_offset());
+}
+
+at::Tensor unfold(const at::Tensor& self, int64_t dim, int64_t size, int64_t step) {
+  dim = at::maybe_wrap_dim(dim, self.dim(), /*wrap_scalar=*/true);
+  const int64_t length = self.dim() == 0 ? 1 : self.size(dim);
+  if (size < 0 || size > length || step < 1)
+    throw Error("unfold was asked for windows of " + std::to_string(size) + " elements, " +
+                std::to_string(step) + " apart, along a dimension of " + std::to_string(length) +
+                ". Windows must fit in the dimension, and be at least 1 apart.");
+  at::DimVector sizes(self.sizes()), strides(self.strides());
+  sizes.push_back(size);
+  strides.push_back(self.dim() == 0 ? 1 : self.stride(dim));
+  if (self.dim() > 0) {
+    sizes[static_cast<size_t>(dim)] = (length - size) / step + 1;
+    strides[static_cast<size_t>(dim)] *= step;
+  }
+  return at::native::as_strided_tensorimpl(self, sizes, strides, self.storage_offset());
 }
 
 at::Tensor& set_(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef size,
@@ -117,12 +142,14 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("empty_strided", empty_strided);
   library.impl("new_empty_strided", new_empty_strided);
   library.impl("_copy_from", copy_from);
+  library.impl("_copy_from_and_resize", copy_from_and_resize);
   library.impl("_local_scalar_dense", local_scalar_dense);
   library.impl("equal", equal);
   library.impl("as_strided", as_strided);
   library.impl("view", view);
   library.impl("_reshape_alias", reshape_alias);
   library.impl("alias", alias);
+  library.impl("unfold", unfold);
   library.impl("set_.source_Storage_storage_offset", set_);
   library.impl("native_batch_norm", torch::CppFunction::makeFromBoxedFunction<&native_batch_norm>());
   // Those that libtorch would otherwise take apart, or that it has for CPU and CUDA only.

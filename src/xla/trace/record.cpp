@@ -1,6 +1,10 @@
 #include "xla/trace/record.h"
 
+#include <ATen/native/CPUFallback.h>
+
 #include "ivme/error.h"
+#include "process/environment.h"
+#include "xla/step.h"
 #include "xla/trace/operation.h"
 #include "xla/trace/storage.h"
 
@@ -146,6 +150,12 @@ class Recorder {
   ContextPtr context_;
 };
 
+// IVME_XLA_CPU_FALLBACK=1: what cannot be recorded is computed on the CPU: a cut, a download and an upload.
+bool falls_back() {
+  static const bool wanted = read_environment("IVME_XLA_CPU_FALLBACK") == "1";
+  return wanted;
+}
+
 void refuse_unknown(const Operation& operation) {
   if (operation.instead)
     throw Error(operation.name +
@@ -155,7 +165,7 @@ void refuse_unknown(const Operation& operation) {
   if (!operation.op)
     throw Error(operation.name +
                 " was called on xla, which cannot do it yet. Move its tensors to the CPU for this "
-                "operation, or write it with others.");
+                "operation, write it with others, or set IVME_XLA_CPU_FALLBACK=1, which is slow.");
 }
 
 void push_results(const Operation& operation, const c10::FunctionSchema& schema,
@@ -179,6 +189,10 @@ void push_results(const Operation& operation, const c10::FunctionSchema& schema,
 
 void record(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Operation& operation = operation_of(handle);
+  if ((operation.instead || !operation.op) && falls_back()) {
+    note_fallback(operation.name);
+    return at::native::cpu_fallback(handle, stack);
+  }
   refuse_unknown(operation);
   auto values = torch::jit::last(*stack, operation.arguments);
   Recorder recorder(operation, values);

@@ -3,6 +3,8 @@
 #include <c10/core/StorageImpl.h>
 
 #include <memory>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "xla/graph.h"
@@ -15,6 +17,8 @@ namespace ivme::xla {
 // the host reads it. For one thread at a time, as an Accelerator is; autograd's counts as the one that waits
 // for it.
 struct Context {
+  std::unordered_set<uint64_t> programs;  // the keys of those that it has run
+  int64_t max_programs = 0;               // 0: any number
   bool was_cut =
       false;          // the host has read a value of this step, which ran what had been recorded until then
   uint64_t step = 0;  // steps that have ended since the seed was set

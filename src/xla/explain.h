@@ -1,0 +1,62 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "xla/graph.h"
+
+namespace ivme::xla {
+
+// What is kept of a program that was compiled, to say later in what another differs. Holds neither nodes nor
+// buffers.
+struct ProgramSummary {
+  // What an operand or a result is.
+  struct Source {
+    Node::Kind kind = Node::Kind::leaf;
+    int32_t output = 0;  // operations only
+    int64_t index = 0;   // among the inputs, numbers or operations
+
+    bool operator==(const Source&) const = default;
+  };
+  struct Input {
+    std::string name;  // may be empty
+    Shape shape;
+  };
+  // Operations that are alike in op, arguments and shapes are described once.
+  struct Form {
+    std::string_view op;  // of its row, which lives as long as the process
+    std::vector<Argument> arguments;
+    std::vector<Shape> shapes;  // of the outputs
+    uint64_t hash = 0;          // Node::hash: also knows the operands' shapes
+  };
+  struct Operation {
+    size_t form = 0;
+    size_t operands = 0;  // where its own begin in `operands`; they end where the next operation's begin
+  };
+
+  std::vector<Input> inputs;   // Graph::leaves
+  std::vector<Dtype> numbers;  // Graph::numbers
+  std::vector<Form> forms;
+  std::vector<Operation> operations;  // in the order of Graph::order
+  std::vector<Source> operands;
+  std::vector<Source> results;  // Graph::roots
+  std::vector<int> aliases;     // Graph::aliases
+
+  const Form& form_of(size_t operation) const { return forms[operations[operation].form]; }
+};
+
+// What the user calls an input ("parameter 0.weight", "data"), or nothing.
+using NameOf = std::function<std::string(const Node& leaf)>;
+
+ProgramSummary summarize(const Graph& graph, const NameOf& name_of);
+
+// Why `now`, which took this many seconds to compile, had to be compiled although the `known` programs were
+// (none null, in the order in which they were compiled): what happened, in what it differs from the known
+// program that is most like it, what to do. Time linear in the summaries' sizes. For any thread.
+std::string explain(const std::vector<const ProgramSummary*>& known, const ProgramSummary& now,
+                    double seconds);
+
+}  // namespace ivme::xla
