@@ -51,7 +51,7 @@ void create_state_on_xla(const AcceleratorState& state, const optim::Optimizer& 
   for (at::Tensor& parameter : parameters) {
     if (parameter.grad().defined() || !parameter.requires_grad()) continue;
     parameter.mutable_grad() = optim::zeros_beside(parameter);
-    xla::adopt(parameter.grad(), state.tracing);
+    xla::adopt(parameter.grad(), state.tracing, "a gradient");
   }
 }
 
@@ -71,13 +71,14 @@ std::unique_ptr<BucketReducer> reducer_for(AcceleratorState& state, torch::nn::M
 // The model's tensors belong to the accelerator's recording. Gradients that existed stay, for Module::to
 // forgets them.
 void begin_on_xla(AcceleratorState& state, torch::nn::Module& module) {
-  for (at::Tensor& parameter : module.parameters()) {
+  for (const auto& item : module.named_parameters()) {
+    at::Tensor parameter = item.value();
     if (!parameter.device().is_xla()) continue;
     if (parameter.grad().defined()) parameter.mutable_grad() = parameter.grad().to(parameter.device());
-    xla::adopt(parameter, state.tracing);
+    xla::adopt(parameter, state.tracing, "parameter " + item.key());
   }
-  for (const at::Tensor& buffer : module.buffers())
-    if (buffer.device().is_xla()) xla::adopt(buffer, state.tracing);
+  for (const auto& item : module.named_buffers())
+    if (item.value().device().is_xla()) xla::adopt(item.value(), state.tracing, "buffer " + item.key());
   for (const auto& optimizer : held(state.optimizers)) create_state_on_xla(state, optimizer->optimizer);
 }
 

@@ -103,6 +103,7 @@ struct EpochCursor::Pass {
   std::vector<int64_t> varying;  // batch numbers of this rank
   int64_t next = 0;
   bool exhausted = false;
+  mutable int moved = 0;  // tensors of the batch that is being moved
   int64_t size() const { return shard ? shard->size() : static_cast<int64_t>(varying.size()); }
 };
 
@@ -142,6 +143,7 @@ EpochCursor::~EpochCursor() {
 
 bool EpochCursor::next_indices(std::vector<int64_t>& indices) {
   Pass& pass = *pass_;
+  pass.moved = 0;
   if (pass.next == pass.size()) {
     if (!std::exchange(pass.exhausted, true)) close_order(*pass.core, pass.order);
     return false;
@@ -163,7 +165,8 @@ bool EpochCursor::moves_batches() const { return !pass_->core->device.is_cpu(); 
 void EpochCursor::move(at::Tensor& tensor) const {
   if (!tensor.defined()) return;
   tensor = tensor.to(pass_->core->device);
-  if (tensor.device().is_xla()) xla::adopt(tensor, pass_->core->tracing);
+  if (tensor.device().is_xla())
+    xla::adopt(tensor, pass_->core->tracing, "batch tensor " + std::to_string(++pass_->moved));
 }
 
 void EpochCursor::deliver(const std::vector<int64_t>& indices, bool last) {

@@ -244,7 +244,12 @@ size_t taker_of(const ProgramSummary& program, size_t operand) {
 
 Found other_operand(const Comparison& c) {
   const auto &now = c.now.operands, &before = c.before().operands;
-  const auto [is, was] = std::mismatch(now.begin(), now.end(), before.begin(), before.end());
+  const auto same = [&](const Source& a, const Source& b) {
+    if (a != b || a.kind != Node::Kind::leaf) return a == b;
+    return c.now.inputs[static_cast<size_t>(a.index)].shape ==
+           c.before().inputs[static_cast<size_t>(b.index)].shape;
+  };
+  const auto [is, was] = std::mismatch(now.begin(), now.end(), before.begin(), before.end(), same);
   if (is == now.end() || was == before.end()) return {};
   const std::string place = place_text(c.now, taker_of(c.now, static_cast<size_t>(is - now.begin())));
   const std::string source_now = source_text(c.now, *is), source_before = source_text(c.before(), *was);
@@ -346,14 +351,18 @@ std::string first_program(const ProgramSummary& now) {
 
 }  // namespace
 
+std::string difference_from(const std::vector<const ProgramSummary*>& known, const ProgramSummary& now) {
+  const auto [fact, advice] = difference(compare(known, now));
+  return fact + ". " + advice;
+}
+
 std::string explain(const std::vector<const ProgramSummary*>& known, const ProgramSummary& now,
                     double seconds) {
   std::string text;
   if (known.empty()) {
     text = first_program(now);
   } else {
-    const auto [fact, advice] = difference(compare(known, now));
-    text = "Another program was compiled: " + fact + ". " + advice;
+    text = "Another program was compiled: " + difference_from(known, now);
   }
   char spent[32];
   std::snprintf(spent, sizeof spent, "%.1f", seconds);

@@ -53,6 +53,9 @@ using NameOf = std::function<std::string(const Node& leaf)>;
 
 ProgramSummary summarize(const Graph& graph, const NameOf& name_of);
 
+// In what `now` differs from the known program (of one or more) that is most like it, and what to do.
+std::string difference_from(const std::vector<const ProgramSummary*>& known, const ProgramSummary& now);
+
 // Why `now`, which took this many seconds to compile, had to be compiled although the `known` programs were
 // (none null, in the order in which they were compiled): what happened, in what it differs from the known
 // program that is most like it, what to do. Time linear in the summaries' sizes. For any thread.

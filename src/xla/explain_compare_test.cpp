@@ -14,10 +14,18 @@ TEST_F(Explain, it_compares_with_the_program_that_is_most_like_it) {
     const Value x = input("data", {rows, 4});
     return program({multiply(branch ? tanh(relu(x)) : relu(x), x)});
   };
-  EXPECT_EQ(explained({training(64, false), training(32, false), program({expand(input("", {3}), {2, 3})})},
+  EXPECT_EQ(explained({training(32, false), training(64, false), program({expand(input("", {3}), {2, 3})})},
                       training(32, true)),
             "after 1 equal operation, 'aten::tanh' (operation 2 of 3) is recorded now and was not before." +
                 branch_advice);
+}
+
+TEST_F(Explain, of_programs_that_are_as_like_it_compares_with_the_latest) {
+  const Value x = input("data", {2, 3});
+  auto step = [&](double exponent) { return program({power(x, real(exponent))}); };
+  EXPECT_EQ(explained({step(2), step(3), step(4)}, step(5)),
+            "the 2nd argument of 'aten::pow.Tensor_Scalar' (operation 1 of 1) is 5.0 where it was 4.0." +
+                argument_advice);
 }
 
 TEST_F(Explain, a_loop_that_runs_longer_is_told_by_its_block) {
@@ -90,9 +98,10 @@ TEST(FindRepetition, counts_blocks_as_they_were_laid) {
 }
 
 TEST(FindRepetition, what_is_no_loop_is_not_found) {
-  EXPECT_FALSE(find_repetition({1, 2, 3, 4}, {1, 2, 3, 4}, 4));     // nothing is repeated more often
-  EXPECT_FALSE(find_repetition({1, 2, 3, 4, 5}, {1, 2, 3, 4}, 4));  // something else follows
-  EXPECT_FALSE(find_repetition({7, 1, 1, 1, 8}, {7, 1, 1, 8}, 3));  // too short to be sure
+  EXPECT_FALSE(find_repetition({1, 2, 3, 4}, {1, 2, 3, 4}, 4));              // nothing is repeated more often
+  EXPECT_FALSE(find_repetition({1, 2, 3, 4, 5}, {1, 2, 3, 4}, 4));           // something else follows
+  EXPECT_FALSE(find_repetition({1, 2, 3, 4, 1, 2, 3, 4}, {1, 2, 3, 4}, 4));  // once is no loop
+  EXPECT_FALSE(find_repetition({7, 1, 1, 1, 8}, {7, 1, 1, 8}, 3));           // too short to be sure
   EXPECT_FALSE(find_repetition({1, 2, 1, 2, 1, 2, 1, 9}, {1, 2, 1, 2, 9}, 4));  // half a block more
   EXPECT_FALSE(find_repetition({1, 2, 1, 2, 1, 2, 8}, {1, 2, 1, 2, 9}, 4));     // goes on otherwise
 }

@@ -47,7 +47,7 @@ TEST_F(Explain, lengths_that_vary_are_listed_and_buckets_advised) {
 
 TEST_F(Explain, only_programs_of_the_same_kind_count_as_lengths) {
   const ProgramSummary training = program({tanh(input("text", {8, 16}))});
-  const ProgramSummary evaluation = program({relu(multiply(input("text", {9, 16}), input("", {})))});
+  const ProgramSummary evaluation = program({relu(multiply(input("text", {8, 32}), input("", {})))});
   EXPECT_EQ(
       explained({training, evaluation}, program({tanh(input("text", {8, 17}))})),
       "input 'text' has size 17 in dimension 1 where it had 16. Pad it to one size in every step, or to one "
@@ -120,10 +120,10 @@ TEST_F(Explain, operations_more_or_less_are_counted) {
 }
 
 TEST_F(Explain, a_program_of_another_kind_is_called_so) {
-  const Value a = input("data", {4, 4});
+  const Value a = input("data", {4, 4}), b = input("data", {8, 8});
   EXPECT_EQ(
       explained({program({expand(a, {2, 4, 4})}), program({relu(a)})},
-                program({multiply(mm(relu(a), tanh(a)), power(a, real(2)))})),
+                program({multiply(mm(relu(b), tanh(b)), power(b, real(2)))})),
       "it has little in common with any before: of its 5 kinds of operations, the one most like it has 1. "
       "Evaluation, and reading a value in the middle of a step, make programs of their own. If more follow, "
       "read values after the step has ended.");
@@ -286,12 +286,40 @@ TEST_F(Explain, memory_that_is_overwritten_now_is_told) {
             "input 'running variance' is overwritten where input 'running mean' was." + advice);
 }
 
+TEST_F(Explain, operations_in_another_order_are_a_branch) {
+  const Value a = input("data", {2, 3}), b = relu(a), c = tanh(a);
+  EXPECT_EQ(explained({program({multiply(b, c), b})}, program({multiply(c, b), b})),
+            "at the beginning, 'aten::tanh' (operation 1 of 3) is recorded where 'aten::relu' was." +
+                branch_advice);
+}
+
+TEST_F(Explain, inputs_that_change_places_are_an_operand_s_change) {
+  const Value a = input("data", {2, 3}), b = input("mask", {3});
+  EXPECT_EQ(
+      explained({program({multiply(a, b)})}, program({multiply(b, a)})),
+      "'aten::mul.Tensor' (operation 1 of 1) takes input 'mask' where it took input 'data'." + branch_advice);
+}
+
 TEST_F(Explain, no_difference_is_called_so) {
   const Value x = input("data", {2, 3});
   EXPECT_EQ(
       explained({program({relu(x)})}, program({relu(x)})),
       "the operations, inputs and results are those of a program before. If this goes on, it is a fault of "
       "ivme: please report it.");
+}
+
+TEST_F(Explain, an_operand_that_is_passed_once_or_twice_is_no_difference) {
+  const Value x = input("data", {2, 3});
+  const ProgramSummary once = program({apply("aten::mul.Tensor", {x}, {operand(0), operand(0)})});
+  const ProgramSummary twice = program({multiply(x, x)});
+  EXPECT_EQ(explained({once}, twice), explained({twice}, once));
+  EXPECT_TRUE(explained({once}, twice).starts_with("the operations, inputs and results are those"));
+}
+
+TEST(Ordinal, ends_as_it_is_spoken) {
+  std::string all;
+  for (size_t i = 1; i <= 12; ++i) all += ordinal(i) + " ";
+  EXPECT_EQ(all, "1st 2nd 3rd 4th 5th 6th 7th 8th 9th 10th 11th 12th ");
 }
 
 }  // namespace

@@ -80,8 +80,9 @@ struct Node {
   std::vector<Shape> shapes;  // of the outputs
   uint64_t hash = 0;          // of op, arguments and shapes; not of operands, buffer or number
 
-  std::shared_ptr<Buffer> buffer;  // leaf; null while an execution is under way that will fill it
-  union {                          // number: by the dtype of shapes[0]
+  std::shared_ptr<const std::string> name;  // leaf: what the user calls it; null where that is not known
+  std::shared_ptr<Buffer> buffer;           // leaf; null while an execution is under way that will fill it
+  union {                                   // number: by the dtype of shapes[0]
     double real = 0;
     int64_t integer;
   };

@@ -4,12 +4,12 @@
 
 namespace ivme::xla {
 
-ContextPtr begin_recording(int, int64_t) {
+ContextPtr begin_recording(int, int, int64_t) {
   throw Error(
       "The device xla was asked for, but this ivme was built without it: there was no pjrt_c_api.h. Install "
       "xla-cpu-pjrt with pip, or run ./dev setup, and build ivme again.");
 }
-void adopt(const at::Tensor&, const ContextPtr&) {}
+void adopt(const at::Tensor&, const ContextPtr&, std::string) {}
 void end_step(const ContextPtr&) {}
 void note_seeding() {}
 bool is_pending(const at::Tensor&) { return false; }

@@ -6,16 +6,12 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "ivme/error.h"
 #include "process/environment.h"
-#include "xla/compile/notice.h"
 #include "xla/lower/program.h"
 #include "xla/run/buffer.h"
 #include "xla/run/execute.h"
@@ -28,7 +24,6 @@ struct Device {
   std::mutex mutex;
   std::shared_ptr<Client> client;
   int workers = 1;
-  std::unordered_map<uint64_t, std::shared_ptr<Executable>> programs;
   std::atomic<int64_t> executions{0}, kept{0};
   std::atomic<int64_t> fallbacks{0};
   std::set<std::string> told_fallbacks;
@@ -51,43 +46,11 @@ Graph trace(const Pending& pending) {
 
 // --- lower, compile ----------------------------------------------------------------------------------------
 
-// IVME_XLA_DUMP=FOLDER: each program's text, numbered in the order of their first runs.
-void dump(const std::string& text, size_t number) {
-  auto folder = read_environment("IVME_XLA_DUMP");
-  if (!folder || folder->empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(*folder, error);
-  auto path = std::filesystem::path(*folder) / ("program_" + std::to_string(number) + ".mlir");
-  if (!(std::ofstream(path) << text).flush())
-    throw Error("IVME_XLA_DUMP asks for " + path.string() +
-                ", which cannot be written. Name a folder that can.");
-}
-
-void count_program(Context& context, const Graph& graph) {
-  if (context.programs.count(graph.key)) return;
-  const auto known = static_cast<int64_t>(context.programs.size());
-  if (context.max_programs > 0 && known >= context.max_programs)
-    throw Error("A step of " + std::to_string(graph.order.size()) + " operations would be program " +
-                std::to_string(known + 1) + ", and max_programs is " + std::to_string(context.max_programs) +
-                ". Keep shapes and code the same in every step, or allow more programs.");
-  context.programs.insert(graph.key);
-}
-
 std::shared_ptr<Executable> executable_of(const Graph& graph, Context* context) {
-  auto client = device_client();
-  Device& here = device();
-  std::lock_guard lock(here.mutex);
-  if (context) count_program(*context, graph);
-  if (auto known = here.programs.find(graph.key); known != here.programs.end()) return known->second;
-  std::string text = lower(graph);
-  dump(text, here.programs.size());
-  std::shared_ptr<Executable> program;
-  with_notice(graph.order.size(), [&] {
-    program = client->compile(text);
-    return !program->from_cache();
-  });
-  here.programs.emplace(graph.key, program);
-  return program;
+  if (context) context->programs.note(graph);
+  auto [executable, seconds] = compiled(graph, *device_client());
+  if (context) context->programs.explain_new(seconds);
+  return executable;
 }
 
 // IVME_XLA_METRICS=1: one line when the program ends.
@@ -177,7 +140,7 @@ std::shared_ptr<Client> device_client() {
   return here.client;
 }
 
-ContextPtr begin_recording(int workers, int64_t max_programs) {
+ContextPtr begin_recording(int workers, int expected_programs, int64_t max_programs) {
   register_kernels();
   register_random();
   register_autocast();
@@ -190,7 +153,7 @@ ContextPtr begin_recording(int workers, int64_t max_programs) {
   }
   device_client();
   auto context = std::make_shared<Context>();
-  context->max_programs = max_programs;
+  context->programs = ProgramsOfLoop(expected_programs, max_programs);
   std::lock_guard lock(device().mutex);
   device().newest = context;
   return context;
@@ -215,7 +178,9 @@ void note_fallback(const std::string& name) {
 void note_seeding() { ++device().seedings; }
 uint64_t seedings() { return device().seedings; }
 
-void adopt(const at::Tensor& tensor, const ContextPtr& context) { storage_of(tensor).adopt(context); }
+void adopt(const at::Tensor& tensor, const ContextPtr& context, std::string name) {
+  storage_of(tensor).adopt(context, std::move(name));
+}
 
 void end_step(const ContextPtr& context) {
   Pending pending = pending_of(context);
@@ -258,7 +223,7 @@ Metrics metrics() {
            .cache_hits = here.client->loaded(),
            .live_buffers = here.client->live_buffers(),
            .live_bytes = here.client->live_bytes()};
-  now.programs = static_cast<int64_t>(here.programs.size());
+  now.programs = count_programs();
   now.executions = here.executions;
   now.kept_bytes = here.kept;
   now.fallbacks = here.fallbacks;

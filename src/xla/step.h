@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "ivme/xla.h"
 #include "xla/compile/client.h"
@@ -12,8 +13,9 @@ namespace ivme::xla {
 
 // A recording for an Accelerator, on a device that is open. Throws Error as device_client does, and where
 // ivme was built without XLA.
-// `max_programs`: more of them throw; 0: any number.
-ContextPtr begin_recording(int workers, int64_t max_programs = 0);
+// `expected_programs`: that update state and need no explanation. `max_programs`: more of all kinds throw; 0:
+// any number.
+ContextPtr begin_recording(int workers, int expected_programs = 1, int64_t max_programs = 0);
 // The recording that a random operation counts in: its own, else that of the Accelerator made last.
 ContextPtr random_context(ContextPtr own);
 // A seed has been set, the same one perhaps: counting starts again. How often that was.
@@ -21,8 +23,8 @@ void note_seeding();
 uint64_t seedings();
 // An operator is computed on the CPU instead; said once for each.
 void note_fallback(const std::string& name);
-// The tensor, which is on xla, belongs to this recording.
-void adopt(const at::Tensor& tensor, const ContextPtr& context);
+// The tensor, which is on xla, belongs to this recording, and is called `name` in messages.
+void adopt(const at::Tensor& tensor, const ContextPtr& context, std::string name);
 
 // What this process's xla device runs on: opened at first use, with the workers that begin_recording
 // asked for first.

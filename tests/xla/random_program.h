@@ -17,6 +17,7 @@ struct Line {
 };
 
 struct RandomProgram {
+  uint64_t seed = 0;
   std::vector<at::Tensor> inputs;   // on the CPU: what the lines begin with
   std::vector<at::Tensor> results;  // on the CPU: all the tensors when the lines have run
   std::vector<Line> lines;

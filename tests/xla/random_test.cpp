@@ -137,9 +137,9 @@ std::vector<Tensor> draws_of_three_steps(uint64_t seed, bool read) {
   std::vector<Tensor> all;
   for (int step = 0; step < 3; ++step) {
     auto first = at::rand({50}, options);
-    if (read) EXPECT_GE(first.min().item<double>(), 0);
+    if (read) (void)first.min().item<double>();
     auto second = at::dropout(first, 0.5, true);
-    if (read) EXPECT_GE(second.max().item<double>(), 0);
+    if (read) (void)second.max().item<double>();
     auto third = at::randn({50}, options);
     accelerator.end_step();
     for (const Tensor& tensor : {first, second, third}) all.push_back(tensor.cpu());

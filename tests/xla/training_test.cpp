@@ -158,9 +158,19 @@ TEST(XlaTraining, more_programs_than_allowed_are_an_error) {
     train_on_rows({.gradient_accumulation_steps = 3, .device = "xla", .max_programs = 1}, 1);
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("would be program 2, and max_programs is 1"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("would be program 2, and max_programs is 1: "),
+              std::string::npos)
         << error.what();
   }
+}
+
+TEST(XlaTraining, a_short_last_batch_that_is_left_short_is_explained_by_name) {
+  testing::internal::CaptureStderr();
+  train_on_rows({.device = "xla", .sharing = {.even_batches = false}}, 2);
+  std::string said = testing::internal::GetCapturedStderr();
+  size_t first = said.find("input 'batch tensor 1' has 4 rows where it had 8");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("batch tensor 1", first + 10), std::string::npos) << said;  // once
 }
 
 TEST(XlaTraining, accumulation_equals_the_cpu) {

@@ -39,14 +39,14 @@ Value seed_of(Context& context) {
   return context.seed;
 }
 
-// Random numbers in the shape of a tensor, as f32, or f64 for an f64 tensor.
+// Random numbers in the shape of a tensor, as f32 unless the tensor is f64 or a dtype is given.
 class Draw {
  public:
-  explicit Draw(const at::Tensor& like)
+  explicit Draw(const at::Tensor& like, std::optional<Dtype> dtype = {})
       : context_(random_context(storage_of(like).context())),
         seed_(seed_of(*context_)),
         sizes_(whole_numbers(like.sizes())),
-        dtype_(like.scalar_type() == at::kDouble ? Dtype::f64 : Dtype::f32) {}
+        dtype_(dtype.value_or(like.scalar_type() == at::kDouble ? Dtype::f64 : Dtype::f32)) {}
 
   Value uniform() { return draw("ivme::random_uniform", {}); }
   Value normal() { return draw("ivme::random_normal", {}); }
@@ -112,22 +112,51 @@ at::Tensor bernoulli(const at::Tensor& p, Generator) {
   return make_tensor(cast(Draw(p).bernoulli(read(p)), dtype_of(p.scalar_type())), storage_of(p).context());
 }
 
-// Whole numbers from `from` to below `to`.
+// Whole numbers from `from` to below `to`: 53 random bits, so each is as likely for ranges far below 2^53.
 at::Tensor& random_between_(at::Tensor& self, int64_t from, int64_t to) {
   if (from >= to)
     throw Error("random_ was asked for whole numbers from " + std::to_string(from) + " to below " +
                 std::to_string(to) + ". There are none.");
-  Draw draw(self);
-  Value value = draw.affine(draw.uniform(), static_cast<double>(to - from), static_cast<double>(from));
-  return fill(self, {make_operation(row("aten::floor"), {std::move(value)}, {operand(0)})});
+  Draw draw(self, Dtype::f64);
+  Value value = draw.affine(draw.uniform(), static_cast<double>(to - from), 0);
+  value = cast({make_operation(row("aten::floor"), {std::move(value)}, {operand(0)})}, Dtype::i64);
+  return fill(self,
+              {make_operation(
+                  row("aten::add.Scalar"),
+                  {std::move(value), {make_number(Dtype::i64, from)}, {make_number(Dtype::i64, int64_t{1})}},
+                  {operand(0), number(1), number(2)})});
+}
+
+// The numbers that the type can hold exactly; of int64 those that 53 bits can tell apart.
+int64_t end_of(at::ScalarType type) {
+  switch (type) {
+    case at::kBool:
+      return 2;
+    case at::kByte:
+      return 256;
+    case at::kChar:
+      return 128;
+    case at::kShort:
+      return 1 << 15;
+    case at::kInt:
+      return int64_t{1} << 31;
+    case at::kHalf:
+      return 1 << 11;
+    case at::kBFloat16:
+      return 1 << 8;
+    case at::kFloat:
+      return int64_t{1} << 24;
+    default:
+      return int64_t{1} << 53;
+  }
 }
 
 at::Tensor& random_from_(at::Tensor& self, int64_t from, std::optional<int64_t> to, Generator) {
-  return random_between_(self, from, to.value_or(int64_t{1} << 24));
+  return random_between_(self, from, to.value_or(end_of(self.scalar_type())));
 }
 at::Tensor& random_to_(at::Tensor& self, int64_t to, Generator) { return random_between_(self, 0, to); }
 at::Tensor& random_(at::Tensor& self, Generator) {
-  return random_between_(self, 0, self.scalar_type() == at::kBool ? 2 : int64_t{1} << 24);
+  return random_between_(self, 0, end_of(self.scalar_type()));
 }
 
 // An order is drawn on the host: it needs a sort, and is needed there most often.

@@ -36,6 +36,7 @@ LazyStorage::LazyStorage(Value value, ContextPtr context)
                        /*resizable=*/false),
       value_(std::move(value)),
       context_(std::move(context)) {
+  set_throw_on_immutable_data_ptr();
   set_throw_on_mutable_data_ptr();
   std::lock_guard lock(list().mutex);
   list_if_pending();
@@ -74,9 +75,11 @@ ContextPtr LazyStorage::context() const {
   return context_;
 }
 
-void LazyStorage::adopt(ContextPtr context) {
+void LazyStorage::adopt(ContextPtr context, std::string name) {
   std::lock_guard lock(list().mutex);
   context_ = std::move(context);
+  name_ = std::make_shared<const std::string>(std::move(name));
+  if (value_.node->kind == Node::Kind::leaf) value_.node->name = name_;
 }
 
 void LazyStorage::set_value(Value value, ContextPtr context) {
@@ -129,6 +132,7 @@ void settle(const Pending& pending, const std::vector<std::shared_ptr<Node>>& le
   for (size_t i = 0; i < leaves.size(); ++i) {
     LazyStorage& storage = *pending.storages[i];
     if (storage.value_.node != pending.values[i].node) continue;
+    leaves[i]->name = storage.name_;
     old.push_back(std::exchange(storage.value_, {leaves[i]}));
     storage.before_.reset();
     storage.unlist();

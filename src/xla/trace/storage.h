@@ -3,11 +3,11 @@
 #include <c10/core/StorageImpl.h>
 
 #include <memory>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "xla/graph.h"
+#include "xla/programs.h"
 
 namespace ivme::xla {
 
@@ -17,11 +17,10 @@ namespace ivme::xla {
 // the host reads it. For one thread at a time, as an Accelerator is; autograd's counts as the one that waits
 // for it.
 struct Context {
-  std::unordered_set<uint64_t> programs;  // the keys of those that it has run
-  int64_t max_programs = 0;               // 0: any number
-  bool was_cut =
-      false;          // the host has read a value of this step, which ran what had been recorded until then
-  uint64_t step = 0;  // steps that have ended since the seed was set
+  ProgramsOfLoop programs;
+  // The host has read a value of this step, which ran what had been recorded until then.
+  bool was_cut = false;
+  uint64_t step = 0;                              // steps that have ended since the seed was set
   int64_t position = 0;                           // random operations in this step
   Value seed;                                     // what they draw from: made by the first of a step
   std::pair<uint64_t, uint64_t> seeded = {0, 0};  // the seed, and how often one had been set
@@ -42,7 +41,8 @@ class LazyStorage final : public c10::StorageImpl {
 
   Value value() const;
   ContextPtr context() const;
-  void adopt(ContextPtr context);  // belongs to this recording from now on
+  // Belongs to this recording from now on, and is called so in messages.
+  void adopt(ContextPtr context, std::string name);
   // Another value for the same memory, of any dims. `context`: of the operation that wrote it; null changes
   // nothing.
   void set_value(Value value, ContextPtr context);
@@ -56,6 +56,7 @@ class LazyStorage final : public c10::StorageImpl {
 
   Value value_;
   ContextPtr context_;
+  std::shared_ptr<const std::string> name_;
   std::shared_ptr<Node> before_;  // the leaf that the pending value replaced: its memory may be taken
   bool listed_ = false;
   LazyStorage* previous_ = nullptr;
