@@ -36,7 +36,6 @@ LazyStorage::LazyStorage(Value value, ContextPtr context)
                        /*resizable=*/false),
       value_(std::move(value)),
       context_(std::move(context)) {
-  set_throw_on_immutable_data_ptr();
   set_throw_on_mutable_data_ptr();
   std::lock_guard lock(list().mutex);
   list_if_pending();
