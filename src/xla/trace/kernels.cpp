@@ -8,6 +8,8 @@
 #include <ATen/ops/equal.h>
 #include <torch/library.h>
 
+#include <cmath>
+
 #include "ivme/error.h"
 #include "xla/step.h"
 #include "xla/trace/arguments.h"
@@ -36,6 +38,27 @@ at::Tensor new_empty_strided(const at::Tensor& self, at::IntArrayRef size, at::I
   at::ScalarType type = dtype.value_or(self.scalar_type());
   if (device && !device->is_xla()) return at::empty_strided(size, stride, type, layout, device, pin);
   return empty(size, type, layout, device, pin, std::nullopt);
+}
+
+at::Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
+                       at::Tensor& out) {
+  const bool floating = at::isFloatingType(out.scalar_type());
+  const double count = floating ? std::ceil((end.toDouble() - start.toDouble()) / step.toDouble())
+                                : std::ceil(static_cast<double>(end.toLong() - start.toLong()) /
+                                            static_cast<double>(step.toLong()));
+  if (!(count >= 0) || std::isinf(count))
+    throw Error("arange was asked for numbers from " + c10::str(start) + " to " + c10::str(end) +
+                " in steps of " + c10::str(step) + ". The step must lead from the one to the other.");
+  auto run_time = [&](const at::Scalar& value) {
+    return Value{floating ? make_number(Dtype::f64, value.toDouble())
+                          : make_number(Dtype::i64, value.toLong())};
+  };
+  Value numbers{
+      make_operation(row("ivme::iota"), {run_time(start), run_time(step)},
+                     {dtype_argument(dtype_of(out.scalar_type())),
+                      whole_numbers({static_cast<int64_t>(count)}), whole_number(0), number(0), number(1)})};
+  replace(out, std::move(numbers), nullptr);
+  return out;
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
@@ -140,6 +163,7 @@ TORCH_LIBRARY_IMPL(_, XLA, library) {
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("empty.memory_format", empty);
   library.impl("empty_strided", empty_strided);
+  library.impl("arange.start_out", arange_out);
   library.impl("new_empty_strided", new_empty_strided);
   library.impl("_copy_from", copy_from);
   library.impl("_copy_from_and_resize", copy_from_and_resize);
