@@ -57,7 +57,11 @@ void ProgramsOfLoop::note(const Graph& graph) {
   if (most_ > 0 && static_cast<int64_t>(keys_.size()) >= most_)
     throw Error("The step would be program " + std::to_string(keys_.size() + 1) + ", and max_programs is " +
                 std::to_string(most_) + ": " +
-                difference_from(pointers(alike.empty() ? trains ? evaluation_ : training_ : alike), summary));
+                (!alike.empty() ? difference_from(pointers(alike), summary)
+                 : trains
+                     ? "it is the first that updates state. Allow one program for each kind of step."
+                     : "it is the first that updates no state, an evaluation say. Allow one program for each "
+                       "kind of step."));
   keys_.insert(graph.key);
   if (alike.size() >= static_cast<size_t>(trains ? expected_ : 1)) unexplained_ = &alike;
   alike.push_back(std::move(summary));

@@ -91,6 +91,12 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
   return at::native::as_strided_tensorimpl(self, size, stride, offset);
 }
 
+const at::Tensor& as_strided_inplace(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                                     std::optional<int64_t> offset) {
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride, offset.value_or(self.storage_offset()));
+  return self;
+}
+
 at::Tensor view(const at::Tensor& self, at::IntArrayRef size) {
   auto inferred = at::infer_size_dv(size, self.numel());
   auto stride = at::detail::computeStride(self.sizes(), self.strides(), inferred);
@@ -170,6 +176,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("_local_scalar_dense", local_scalar_dense);
   library.impl("equal", equal);
   library.impl("as_strided", as_strided);
+  library.impl("as_strided_", as_strided_inplace);
   library.impl("view", view);
   library.impl("_reshape_alias", reshape_alias);
   library.impl("alias", alias);
