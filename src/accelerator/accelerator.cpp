@@ -96,7 +96,8 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
   int64_t steps = state_->settings.accumulation;
   at::Tensor share = steps == 1 ? loss : at::div(loss, steps);
   auto run = [&] {
-    share.backward(options.gradient.value_or(at::Tensor()), options.retain_graph, options.create_graph);
+    share.backward(options.gradient.value_or(at::Tensor()), options.retain_graph || options.create_graph,
+                   options.create_graph);
   };
   detail::UncalledModels uncalled(*state_);
   if (state_->group)

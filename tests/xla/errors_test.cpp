@@ -121,7 +121,7 @@ TEST_F(XlaErrors, an_unknown_operator_within_backward) {
 
 TEST_F(XlaErrors, a_data_pointer) {
   EXPECT_THROW(x.data_ptr(), std::exception);
-  EXPECT_THROW(x.const_data_ptr(), std::exception);
+  EXPECT_EQ(x.const_data_ptr(), nullptr);  // libtorch asks itself for it, to see whether tensors overlap
 }
 
 }  // namespace

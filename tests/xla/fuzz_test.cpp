@@ -6,6 +6,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdlib>
+#include <stdexcept>
 
 #include "ivme/ivme.h"
 #include "random_program.h"
@@ -16,7 +17,6 @@ namespace {
 using test::RandomProgram;
 
 constexpr uint64_t default_seed = 20260101;
-constexpr uint64_t default_programs = 300;
 constexpr uint64_t programs_in_a_recording = 25;
 
 uint64_t number_from(const char* variable, uint64_t otherwise) {
@@ -54,6 +54,20 @@ std::string difference(const at::Tensor& tensor, const at::Tensor& expected, dou
 
 using Tensors = std::vector<at::Tensor>;
 
+std::string describe(const RandomProgram& program) {
+  return "IVME_FUZZ_SEED=" + std::to_string(program.seed) + "\n" + program.text();
+}
+
+// What it throws is thrown on together with the program.
+template <class Part>
+void run_part_of(const RandomProgram& program, Part part) {
+  try {
+    part();
+  } catch (const std::exception& error) {
+    throw std::runtime_error(describe(program) + error.what());
+  }
+}
+
 // The programs' inputs on xla, all in the accelerator's recording.
 std::vector<Tensors> move_inputs(Accelerator& accelerator, const std::vector<RandomProgram>& programs) {
   Holder holder;
@@ -79,8 +93,10 @@ std::vector<Tensors> run_on_xla(const std::vector<RandomProgram>& programs, bool
     for (size_t i = 0; i < programs.size(); ++i) {
       const auto& lines = programs[i].lines;
       size_t middle = cut ? lines.size() / 2 : lines.size();
-      for (size_t line = half ? middle : 0; line < (half ? lines.size() : middle); ++line)
-        lines[line].run(all[i]);
+      run_part_of(programs[i], [&] {
+        for (size_t line = half ? middle : 0; line < (half ? lines.size() : middle); ++line)
+          lines[line].run(all[i]);
+      });
     }
     accelerator.end_step();
   }
@@ -89,7 +105,7 @@ std::vector<Tensors> run_on_xla(const std::vector<RandomProgram>& programs, bool
 
 struct Range {
   uint64_t first = number_from("IVME_FUZZ_SEED", default_seed);
-  uint64_t count = number_from("IVME_FUZZ_PROGRAMS", default_programs);
+  uint64_t count;
 };
 
 template <class Check>
@@ -105,16 +121,16 @@ void for_batches_of_programs(const Range& range, int lines, Check check) {
 
 TEST(XlaFuzz, random_programs_give_the_tensors_of_the_cpu) {
   at::NoGradGuard no_grad;
-  for_batches_of_programs({}, 10, [](const std::vector<RandomProgram>& programs, bool cut) {
-    auto tensors = run_on_xla(programs, cut);
-    for (size_t i = 0; i < programs.size(); ++i)
-      for (size_t t = 0; t < tensors[i].size(); ++t) {
-        std::string wrong = difference(tensors[i][t], programs[i].results[t], tolerance_of(programs[i]));
-        EXPECT_TRUE(wrong.empty()) << "IVME_FUZZ_SEED=" << programs[i].seed << ", t" << t << " " << wrong
-                                   << "\n"
-                                   << programs[i].text();
-      }
-  });
+  for_batches_of_programs(
+      {.count = number_from("IVME_FUZZ_PROGRAMS", 300)}, 10,
+      [](const std::vector<RandomProgram>& programs, bool cut) {
+        auto tensors = run_on_xla(programs, cut);
+        for (size_t i = 0; i < programs.size(); ++i)
+          for (size_t t = 0; t < tensors[i].size(); ++t) {
+            std::string wrong = difference(tensors[i][t], programs[i].results[t], tolerance_of(programs[i]));
+            EXPECT_TRUE(wrong.empty()) << "t" << t << " " << wrong << "\n" << describe(programs[i]);
+          }
+      });
 }
 
 // A sum in which each element of each result that has a gradient weighs something else.
@@ -141,8 +157,9 @@ at::Tensor weighed_result(const RandomProgram& program, Tensors& inputs) {
 }
 
 // The gradients of a program's inputs on the CPU; empty where PyTorch refuses, since a line overwrites what
-// the gradient of another one needs, and where nothing has a gradient.
+// the gradient of another one needs, and where there is none.
 Tensors gradients_on_the_cpu(const RandomProgram& program) {
+  if (program.reaches_beyond_a_view) return {};
   Tensors inputs, gradients;
   for (const at::Tensor& input : program.inputs) inputs.push_back(input.clone());
   try {
@@ -158,7 +175,7 @@ Tensors gradients_on_the_cpu(const RandomProgram& program) {
 
 TEST(XlaFuzz, random_programs_have_the_gradients_of_the_cpu) {
   size_t compared = 0;
-  Range range;
+  Range range{.count = number_from("IVME_FUZZ_PROGRAMS", 150)};
   for_batches_of_programs(range, 8, [&](const std::vector<RandomProgram>& all, bool) {
     std::vector<RandomProgram> programs;
     std::vector<Tensors> expected;
@@ -170,17 +187,16 @@ TEST(XlaFuzz, random_programs_have_the_gradients_of_the_cpu) {
     }
     Accelerator accelerator({.device = "xla"});
     auto inputs = move_inputs(accelerator, programs);
-    for (size_t i = 0; i < programs.size(); ++i) weighed_result(programs[i], inputs[i]).backward();
+    for (size_t i = 0; i < programs.size(); ++i)
+      run_part_of(programs[i], [&] { weighed_result(programs[i], inputs[i]).backward(); });
     accelerator.end_step();
     for (size_t i = 0; i < programs.size(); ++i)
       for (size_t t = 0; t < inputs[i].size(); ++t) {
-        ASSERT_EQ(inputs[i][t].grad().defined(), expected[i][t].defined()) << programs[i].text();
+        ASSERT_EQ(inputs[i][t].grad().defined(), expected[i][t].defined()) << describe(programs[i]);
         if (!expected[i][t].defined()) continue;
         ++compared;
         std::string wrong = difference(inputs[i][t].grad(), expected[i][t], tolerance_of(programs[i]));
-        EXPECT_TRUE(wrong.empty()) << "IVME_FUZZ_SEED=" << programs[i].seed << ", gradient of t" << t << " "
-                                   << wrong << "\n"
-                                   << programs[i].text();
+        EXPECT_TRUE(wrong.empty()) << "gradient of t" << t << " " << wrong << "\n" << describe(programs[i]);
       }
   });
   std::printf("compared %zu gradients\n", compared);

@@ -98,9 +98,10 @@ void RandomWriter::define(const std::string& expression, Expression value) {
       [value = std::move(value)](Tensors& tensors) { tensors.push_back(value(tensors)); });
 }
 
-// Results lie in memory in order: on xla they always do.
+// A copy, whose memory is in order: on xla all memory is.
 void RandomWriter::define_computed(const std::string& expression, const Expression& value) {
-  define(expression, [value](const Tensors& tensors) { return value(tensors).contiguous(); });
+  define(expression,
+         [value](const Tensors& tensors) { return value(tensors).clone(at::MemoryFormat::Contiguous); });
 }
 
 void RandomWriter::binary(size_t x, size_t y) {

@@ -18,6 +18,8 @@ struct Line {
 
 struct RandomProgram {
   uint64_t seed = 0;
+  // An as_strided sees memory that its tensor, a view, does not: PyTorch knows no gradient of that.
+  bool reaches_beyond_a_view = false;
   std::vector<at::Tensor> inputs;   // on the CPU: what the lines begin with
   std::vector<at::Tensor> results;  // on the CPU: all the tensors when the lines have run
   std::vector<Line> lines;

@@ -135,6 +135,7 @@ void RandomWriter::as_strided(size_t x) {
     last += (sizes[i] - 1) * strides[i];
   }
   if (last >= storage) return;
+  if (at(x).numel() < storage) program_.reaches_beyond_a_view = true;
   define(
       name_of(x) + ".as_strided(" + list(sizes) + ", " + list(strides) + ", " + std::to_string(offset) + ")",
       [=](const Tensors& t) { return t[x].as_strided(sizes, strides, offset); });

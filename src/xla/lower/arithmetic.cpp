@@ -152,6 +152,13 @@ Result log_add_exp(const Call& call) {
   return e.result(select(a == b, greater + std::log(2.0), greater + log1p(exp(-abs(a - b)))));
 }
 
+// 0 where x is 0, even beside an infinite logarithm.
+Result x_log_y(const Call& call) {
+  Elementwise e(call, floating_type(result_type(call, {0, 1})));
+  Hlo x = e(0), y = e(1);
+  return e.result(select(is_nan(y), y, select(x == 0.0, 0.0, x * log(y))));
+}
+
 }  // namespace
 
 Rows arithmetic_rows() {
@@ -189,6 +196,7 @@ Rows arithmetic_rows() {
       {"aten::atan2", atan2},
       {"aten::hypot", hypotenuse},
       {"aten::logaddexp", log_add_exp},
+      {"aten::xlogy.Tensor", x_log_y},
   };
 }
 

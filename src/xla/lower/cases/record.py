@@ -116,6 +116,7 @@ def arithmetic():
     case("pow.Scalar", 2.0, normal(4))
     for name in ("maximum", "minimum", "max.other", "min.other", "atan2", "hypot", "logaddexp"):
         case(name, a, normal(2, 3))
+    case("xlogy.Tensor", torch.tensor([0.0, 0.5, 2.0, 0.0, 1.0]), torch.tensor([0.0, 3.0, 0.25, 1.0, math.nan]))
     for weight in (0.25, 0.75):
         case("lerp.Scalar", a, normal(2, 3), weight)
     case("lerp.Tensor", a, normal(2, 3), unit(2, 3))
