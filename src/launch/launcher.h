@@ -12,7 +12,8 @@ struct LaunchOptions {
   std::vector<std::string> command;  // program and its arguments
   std::optional<int> num_processes;  // default 1; with Device::gpu the number of GPUs
   Device device = Device::any;
-  std::optional<std::string> xla_platform;  // with Device::xla: cpu, tpu or cuda; default: PJRT_DEVICE, else the best
+  std::optional<std::string>
+      xla_platform;  // with Device::xla: cpu, tpu or cuda; default: PJRT_DEVICE, else the best
   std::optional<std::string> mixed_precision;  // no, bf16, fp16
   std::optional<int> gradient_accumulation_steps;
   std::optional<int> num_cpu_threads_per_process;  // default: OMP_NUM_THREADS, else cores / processes
