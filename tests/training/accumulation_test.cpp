@@ -378,7 +378,6 @@ TEST(Options, impossible_values_are_refused_with_a_sentence) {
               HasSubstr("bucket_cap_mb"));
   EXPECT_THAT(message_of([] { Accelerator({.device = "cdua"}); }),
               testing::AllOf(HasSubstr("cdua"), HasSubstr("cuda")));
-  EXPECT_THAT(message_of([] { Accelerator({.device = "tpu"}); }), HasSubstr("tpu"));
   Environment precision("ACCELERATE_MIXED_PRECISION", "bf61");
   EXPECT_THAT(message_of([] { Accelerator(); }),
               testing::AllOf(HasSubstr("bf61"), HasSubstr("did you mean 'bf16'")));
