@@ -70,8 +70,9 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
   const ProcessFacts& facts = state_->facts;
   set_rank_for_seeds(facts.process_index);
   if (state_->settings.device.is_xla())
-    state_->tracing = xla::begin_recording(/*workers=*/1, state_->settings.accumulation > 1 ? 2 : 1,
-                                           state_->settings.max_programs);
+    state_->tracing = xla::begin_recording({.tpu = state_->settings.tpu,
+                                            .expected_programs = state_->settings.accumulation > 1 ? 2 : 1,
+                                            .max_programs = state_->settings.max_programs});
   if (facts.num_processes > 1)
     state_->group = Group::join(facts, state_->settings.device.type(), state_->settings.timeout);
   if (state_->settings.record.empty()) return;

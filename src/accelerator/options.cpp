@@ -50,8 +50,7 @@ std::string device_word(const AcceleratorOptions& options, bool main) {
   return decide_one<std::string>(options.device, "IVME_DEVICE", fallback, same, main);
 }
 
-c10::Device decide_device(const AcceleratorOptions& options, const ProcessFacts& facts) {
-  std::string word = device_word(options, facts.process_index == 0);
+c10::Device device_of(std::string word, const ProcessFacts& facts) {
   if (word == "gpu") word = "cuda";
   if (word == "cpu") return c10::Device(c10::kCPU);
   if (word == "xla" || word == "tpu") {
@@ -120,7 +119,9 @@ Settings decide(const AcceleratorOptions& options, const ProcessFacts& facts) {
   if (settings.max_programs < 0)
     throw Error("max_programs is " + std::to_string(settings.max_programs) +
                 ". It must be at least 1, or unset.");
-  settings.device = decide_device(options, facts);
+  const std::string word = device_word(options, main);
+  settings.device = device_of(word, facts);
+  settings.tpu = word == "tpu";
   settings.timeout = decide_timeout(options, settings.device);
   settings.record = options.record.value_or(read_environment("IVME_RECORD").value_or(""));
   return settings;

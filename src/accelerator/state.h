@@ -26,6 +26,7 @@ struct Settings {
   Precision precision = Precision::no;
   int64_t accumulation = 1;
   c10::Device device = c10::Device(c10::kCPU);
+  bool tpu = false;  // of the devices behind xla only this
   std::chrono::milliseconds timeout{0};
   std::string record;        // path; empty: no record
   int64_t max_programs = 0;  // 0: any number

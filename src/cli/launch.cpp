@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -29,7 +28,7 @@ const std::vector<Flag> flags = {
      "the program chooses; of the platforms, PJRT_DEVICE or a TPU or else the CPU",
      "IVME_DEVICE, PJRT_DEVICE"},
     {"Common", "tpu", 0, nullptr, "Train on a TPU; with PJRT_DEVICE=CPU set, on the CPU as if on one.",
-     "the program chooses", "IVME_DEVICE, PJRT_DEVICE"},
+     "the program chooses", "IVME_DEVICE"},
     {"Common", "mixed_precision", 0, "no|bf16|fp16", "Precision of the forward pass.",
      "the program's, else no", "ACCELERATE_MIXED_PRECISION"},
     {"Common", "gradient_accumulation_steps", 0, "K", "Micro-batches per update.", "the program's, else 1",
@@ -55,7 +54,6 @@ std::optional<int> small_number(const Arguments& arguments, const char* name) {
 }
 
 std::optional<std::string> xla_platform(const Arguments& arguments) {
-  if (arguments.has("tpu") && !std::getenv("PJRT_DEVICE")) return "TPU";
   const auto word = arguments.text("xla");
   if (!word || *word == "true") return std::nullopt;
   static const std::vector<std::string> platforms = {"cpu", "tpu", "cuda"};
@@ -73,11 +71,11 @@ int launch(int argc, char** argv) {
     print_help(help, flags);
     return 0;
   }
-  std::string devices;
+  std::vector<std::string> devices;
   for (const char* device : {"cpu", "gpu", "xla", "tpu"})
-    if (arguments.has(device)) devices += (devices.empty() ? "--" : " and --") + std::string(device);
-  if (devices.find(" and ") != std::string::npos)
-    throw launch::UsageError(devices + " were asked together", "one of them");
+    if (arguments.has(device)) devices.push_back(std::string("--") + device);
+  if (devices.size() > 1)
+    throw launch::UsageError(devices[0] + " and " + devices[1] + " were both asked", "one of them");
   launch::LaunchOptions options;
   options.command = arguments.rest();
   options.num_processes = small_number(arguments, "num_processes");

@@ -13,6 +13,7 @@
 #include "data/numbers.h"
 #include "ivme/accelerator.h"
 #include "ivme/seed.h"
+#include "message_of.h"
 #include "oracle.h"
 
 namespace ivme {
@@ -32,15 +33,7 @@ DataLoader<B> as_rank(const DataLoader<B>& loader, const detail::Sharing& sharin
   return DataLoader<B>(detail::share(*loader.core(), sharing), loader.fetch());
 }
 
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using test::message_of;
 
 TEST(SeedableSampler, every_recorded_order_of_accelerate_is_drawn) {
   int lines = 0;

@@ -115,8 +115,10 @@ std::vector<std::string> rank_environment(const LaunchOptions& o, const Plan& pl
     set("OMP_NUM_THREADS", std::to_string(plan.threads));
   }
   if (o.device != Device::any) {
-    const bool on_xla = o.device == Device::xla || o.device == Device::tpu;
-    set("IVME_DEVICE", on_xla ? "xla" : o.device == Device::cpu ? "cpu" : "cuda");
+    set("IVME_DEVICE", o.device == Device::cpu   ? "cpu"
+                       : o.device == Device::gpu ? "cuda"
+                       : o.device == Device::tpu ? "tpu"
+                                                 : "xla");
     set("ACCELERATE_USE_CPU", o.device == Device::cpu ? "true" : "false");
   }
   if (o.xla_platform) set("PJRT_DEVICE", *o.xla_platform);

@@ -21,6 +21,7 @@
 
 #include "ivme/error.h"
 #include "ivme/schedule.h"
+#include "message_of.h"
 
 namespace ivme::optim {
 namespace {
@@ -211,15 +212,7 @@ TEST(ZeroGrad, drops_or_fills_gradients_that_are_views_of_a_bucket) {
   EXPECT_EQ(p.grad().abs().sum().item<float>(), 0);
 }
 
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no ivme::Error";
-}
+using test::message_of;
 
 TEST(Optimizer, bad_arguments_are_sentences) {
   const at::Tensor p = parameter(at::ones({2}));

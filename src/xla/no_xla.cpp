@@ -4,7 +4,7 @@
 
 namespace ivme::xla {
 
-ContextPtr begin_recording(int, int, int64_t) {
+ContextPtr begin_recording(const RecordingOptions&) {
   throw Error(
       "The device xla was asked for, but this ivme was built without it: there was no pjrt_c_api.h. Install "
       "xla-cpu-pjrt with pip, or run ./dev setup, and build ivme again.");

@@ -24,6 +24,7 @@ struct Device {
   std::mutex mutex;
   std::shared_ptr<Client> client;
   int workers = 1;
+  bool tpu = false;  // nothing else will do
   std::atomic<int64_t> executions{0}, kept{0};
   std::atomic<int64_t> fallbacks{0};
   std::set<std::string> told_fallbacks;
@@ -65,16 +66,18 @@ void print_metrics() {
 
 // --- run ---------------------------------------------------------------------------------------------------
 
+const std::shared_ptr<Buffer>& buffer_of(const Node& leaf) {
+  if (!leaf.buffer)
+    throw Error(
+        "A tensor on xla was used whose value was lost: the execution that should have made it failed. "
+        "Start again from a checkpoint.");
+  return leaf.buffer;
+}
+
 // The leaves' buffers, then the numbers.
 std::vector<std::shared_ptr<Buffer>> inputs_of(const Graph& graph) {
   std::vector<std::shared_ptr<Buffer>> inputs;
-  for (const auto& leaf : graph.leaves) {
-    if (!leaf->buffer)
-      throw Error(
-          "A tensor on xla was used whose value was lost: the execution that should have made it failed. "
-          "Start again from a checkpoint.");
-    inputs.push_back(leaf->buffer);
-  }
+  for (const auto& leaf : graph.leaves) inputs.push_back(buffer_of(*leaf));
   for (const PackedNumbers& pack : pack_numbers(graph))
     inputs.push_back(upload(device_client(), pack.bytes.data(), pack.shape));
   return inputs;
@@ -114,20 +117,15 @@ void tell_of_a_cut() {
   if (told.exchange(true)) return;
   std::fputs(
       "ivme: a value on xla was read in the middle of a step, so the step ran as two programs. Read the loss "
-      "and "
-      "the like after optimizer.step(); said once.\n",
+      "and the like after optimizer.step(); said once.\n",
       stderr);
 }
 
 // A view is cut out on the host: that needs no program.
 at::Tensor download(const at::Tensor& tensor, const Node& leaf) {
-  if (!leaf.buffer)
-    throw Error(
-        "A tensor on xla was read whose value was lost: the execution that should have made it failed. Start "
-        "again from a checkpoint.");
   const Shape& shape = leaf.shapes[0];
   auto memory = at::empty(shape.dims, at::TensorOptions().dtype(scalar_type_of(shape.dtype)));
-  leaf.buffer->download(memory.mutable_data_ptr(), shape.bytes());
+  buffer_of(leaf)->download(memory.mutable_data_ptr(), shape.bytes());
   return memory.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
 }
 
@@ -136,11 +134,18 @@ at::Tensor download(const at::Tensor& tensor, const Node& leaf) {
 std::shared_ptr<Client> device_client() {
   Device& here = device();
   std::lock_guard lock(here.mutex);
-  if (!here.client) here.client = Client::create(find_plugin(), {.cpu_devices = here.workers});
+  if (here.client) return here.client;
+  PluginSearch where = plugin_search();
+  if (here.tpu)
+    where.read = [read = where.read](const std::string& name) {
+      auto value = read(name);
+      return name == "PJRT_DEVICE" && !value ? "TPU" : value;
+    };
+  here.client = Client::create(find_plugin(where), {.cpu_devices = here.workers});
   return here.client;
 }
 
-ContextPtr begin_recording(int workers, int expected_programs, int64_t max_programs) {
+ContextPtr begin_recording(const RecordingOptions& options) {
   register_kernels();
   register_random();
   register_autocast();
@@ -149,11 +154,12 @@ ContextPtr begin_recording(int workers, int expected_programs, int64_t max_progr
   static_cast<void>(told);
   {
     std::lock_guard lock(device().mutex);
-    device().workers = workers;
+    device().workers = options.workers;
+    device().tpu = options.tpu;
   }
   device_client();
   auto context = std::make_shared<Context>();
-  context->programs = ProgramsOfLoop(expected_programs, max_programs);
+  context->programs = ProgramsOfLoop(options.expected_programs, options.max_programs);
   std::lock_guard lock(device().mutex);
   device().newest = context;
   return context;

@@ -11,11 +11,15 @@
 
 namespace ivme::xla {
 
+struct RecordingOptions {
+  int workers = 1;
+  bool tpu = false;           // a TPU, or what PJRT_DEVICE names instead; nothing else will do
+  int expected_programs = 1;  // that update state and need no explanation
+  int64_t max_programs = 0;   // more of all kinds throw; 0: any number
+};
 // A recording for an Accelerator, on a device that is open. Throws Error as device_client does, and where
 // ivme was built without XLA.
-// `expected_programs`: that update state and need no explanation. `max_programs`: more of all kinds throw; 0:
-// any number.
-ContextPtr begin_recording(int workers, int expected_programs = 1, int64_t max_programs = 0);
+ContextPtr begin_recording(const RecordingOptions& options);
 // The recording that a random operation counts in: its own, else that of the Accelerator made last.
 ContextPtr random_context(ContextPtr own);
 // A seed has been set, the same one perhaps: counting starts again. How often that was.
@@ -26,9 +30,8 @@ void note_fallback(const std::string& name);
 // The tensor, which is on xla, belongs to this recording, and is called `name` in messages.
 void adopt(const at::Tensor& tensor, const ContextPtr& context, std::string name);
 
-// What this process's xla device runs on: opened at first use, with the workers that begin_recording
-// asked for first.
-// Throws Error as find_plugin and Client::create do.
+// What this process's xla device runs on: opened at first use, as begin_recording asked for it first. Throws
+// Error as find_plugin and Client::create do.
 std::shared_ptr<Client> device_client();
 
 // Ends a step: runs all that the context has recorded as one program, trace → lower → compile → run, if there

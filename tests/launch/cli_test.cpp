@@ -39,7 +39,7 @@ TEST(CommandLine, bad_input_is_answered_with_a_sentence_and_exit_code_2) {
       {{"launch", "--gradient_accumulation_steps", "0", "true"}, "must be at least 1"},
       {{"launch", "--num_cpu_threads_per_process", "0", "true"}, "must be at least 1"},
       {{"launch", "--main_process_port", "70000", "true"}, "70000 is not a port"},
-      {{"launch", "--cpu", "--gpu", "true"}, "together"},
+      {{"launch", "--cpu", "--gpu", "true"}, "both"},
       {{"launch", "./no_such_program"}, "'./no_such_program' is not there"},
       {{"launch", "no_such_program"}, "no program 'no_such_program' is on PATH"},
       {{"launch", "/"}, "is a directory"},

@@ -61,30 +61,27 @@ TEST(Accumulate, a_short_last_group_is_divided_by_n_and_updates) {
               ElementsAre(0, -1.5, -1.5, -5, -7.5));
 }
 
-TEST(Accumulate, groups_of_micro_batches_do_not_cross_an_epochs_end) {
-  Accelerator accelerator({.gradient_accumulation_steps = 2});
+// Which micro-batches end in an update, in two epochs of three.
+std::vector<bool> updates_in_two_epochs(const AcceleratorOptions& options) {
+  Accelerator accelerator(options);
   auto loader = accelerator.prepare(data_loader(Ramp{3}));
   std::vector<bool> updates;
   for (int epoch = 0; epoch < 2; ++epoch)
-    for (auto& x : loader) {
-      (void)x;
+    for ([[maybe_unused]] auto& x : loader) {
       auto scope = accelerator.accumulate();
       updates.push_back(accelerator.sync_gradients());
     }
-  EXPECT_THAT(updates, ElementsAre(false, true, true, false, true, true));
+  return updates;
+}
+
+TEST(Accumulate, groups_of_micro_batches_do_not_cross_an_epochs_end) {
+  EXPECT_THAT(updates_in_two_epochs({.gradient_accumulation_steps = 2}),
+              ElementsAre(false, true, true, false, true, true));
 }
 
 TEST(Accumulate, groups_cross_an_epochs_end_without_sync_with_dataloader) {
-  Accelerator accelerator({.gradient_accumulation_steps = 2, .sync_with_dataloader = false});
-  auto loader = accelerator.prepare(data_loader(Ramp{3}));
-  std::vector<bool> updates;
-  for (int epoch = 0; epoch < 2; ++epoch)
-    for (auto& x : loader) {
-      (void)x;
-      auto scope = accelerator.accumulate();
-      updates.push_back(accelerator.sync_gradients());
-    }
-  EXPECT_THAT(updates, ElementsAre(false, true, false, true, false, true));
+  EXPECT_THAT(updates_in_two_epochs({.gradient_accumulation_steps = 2, .sync_with_dataloader = false}),
+              ElementsAre(false, true, false, true, false, true));
 }
 
 TEST(Accumulate, micro_loops_inside_a_batch_update_every_nth_time_without_sync_with_dataloader) {
@@ -378,6 +375,7 @@ TEST(Options, impossible_values_are_refused_with_a_sentence) {
               HasSubstr("bucket_cap_mb"));
   EXPECT_THAT(message_of([] { Accelerator({.device = "cdua"}); }),
               testing::AllOf(HasSubstr("cdua"), HasSubstr("cuda")));
+  EXPECT_THAT(message_of([] { Accelerator({.device = "tpu"}); }), HasSubstr("tpu"));
   Environment precision("ACCELERATE_MIXED_PRECISION", "bf61");
   EXPECT_THAT(message_of([] { Accelerator(); }),
               testing::AllOf(HasSubstr("bf61"), HasSubstr("did you mean 'bf16'")));

@@ -12,6 +12,7 @@
 #include "ivme/accelerator.h"
 #include "ivme/data_loader.h"
 #include "ivme/optim.h"
+#include "message_of.h"
 
 // What the tests of the training loop share.
 namespace ivme::test {
@@ -38,16 +39,6 @@ struct Ramp {
 
 inline double grad_of(const at::Tensor& parameter) {
   return parameter.grad().defined() ? parameter.grad().sum().item<double>() : 0;
-}
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 }  // namespace ivme::test

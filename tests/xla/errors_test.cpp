@@ -5,6 +5,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "ivme/ivme.h"
+#include "message_of.h"
 
 namespace ivme {
 namespace {
@@ -13,17 +14,7 @@ using at::Tensor;
 using testing::AllOf;
 using testing::HasSubstr;
 
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  } catch (const std::exception& other) {
-    return std::string("no ivme::Error but: ") + other.what();
-  }
-  return "nothing was thrown";
-}
+using test::message_of;
 
 // A step is half recorded when something goes wrong, and is finished afterwards.
 class XlaErrors : public testing::Test {
