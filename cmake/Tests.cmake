@@ -3,7 +3,7 @@ include(GoogleTest)
 
 # ivme_test(NAME SOURCES... [LIBRARIES ...]): one executable, one ctest entry per TEST in it.
 function(ivme_test NAME)
-  cmake_parse_arguments(T "SERIAL" "TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 60)
   endif()
@@ -15,5 +15,5 @@ function(ivme_test NAME)
     IVME_TOOL="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ivme")
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   gtest_discover_tests(${NAME} TEST_PREFIX ${NAME}. DISCOVERY_TIMEOUT 120 DISCOVERY_MODE PRE_TEST
-    PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${NAME}" RUN_SERIAL "${T_SERIAL}" ENVIRONMENT "IVME_XLA_CACHE=0")
+    PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${NAME}" ENVIRONMENT "IVME_XLA_CACHE=0")
 endfunction()

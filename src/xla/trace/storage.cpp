@@ -117,7 +117,7 @@ Pending pending_of(const ContextPtr& context, const LazyStorage* wanted) {
     for (const Value& operand : node->operands) open.push_back(operand.node.get());
   }
   for (auto& [storage, root] : candidates) {
-    if (!root && !reached.count(storage->value_.node.get())) continue;
+    if (!root && !(storage->before_ && reached.count(storage->value_.node.get()))) continue;
     pending.values.push_back(storage->value_);
     pending.before.push_back(storage->before_);
     pending.storages.push_back(std::move(storage));

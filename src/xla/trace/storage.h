@@ -63,8 +63,10 @@ class LazyStorage final : public c10::StorageImpl {
   LazyStorage* next_ = nullptr;
 };
 
-// The storages that one run makes, in the order in which they became pending: all of the context, and the
-// floating ones that these need. With `wanted`: also that one, for a value of no context.
+// The storages that one run makes, in the order in which they became pending: all of the context, and of the
+// floating ones those that it needs and that overwrite a buffer (an optimizer's state). Others are computed
+// again wherever they are used, to the same values: whether a temporary is still held, by autograd's thread
+// for a moment longer, must not decide what the program is. With `wanted`: also that one.
 struct Pending {
   std::vector<c10::intrusive_ptr<LazyStorage>> storages;
   std::vector<Value> values;
