@@ -6,6 +6,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "ivme/compiled_step.h"
 #include "ivme/data_loader.h"
 #include "ivme/error.h"
 #include "ivme/precision.h"
@@ -194,6 +195,28 @@ class Accelerator {
   // Autocast to mixed_precision until the scope ends (a prepared model's forward does so by itself).
   [[nodiscard]] SyncScope autocast();
 
+  // The step, one function with forward, backward and update, for loops on xla that must cost the host
+  // nothing: after some calls that recorded the same program, a call only runs it (replay); the step's code
+  // is not called then. On other devices each call calls the step. A call is one step: whatever was recorded
+  // before it is run first.
+  //
+  // The step takes tensors, and whatever else visit_tensors knows, as arguments, and returns such values or
+  // nothing; tensors come back detached. Calls whose arguments differ in shape or in other values than
+  // tensors are told apart, each with a program of its own, and so are micro-batches with and without an
+  // update, train() and eval(), and frozen parameters.
+  //
+  // What its code does on the host does not happen in a replay (printing, counting, pushing into a vector),
+  // but for the steps of prepared optimizers of ivme::optim and of schedules. A number that changes from call
+  // to call must be a host_scalar; learning rates and what optimizers count are known. What cannot be
+  // replayed (a number that changes, a tensor that escapes, a value read in the step, a run record) is said
+  // once on standard error, and recording goes on, which is slower and right. Now and then a call is recorded
+  // to compare: calls 4, 8, 16, … and every 257th. Throws Error when it is not what has been replayed.
+  template <class Step>
+  CompiledStep<std::decay_t<Step>> compile(Step&& step, const CompileOptions& options = {},
+                                           std::source_location where = std::source_location::current()) {
+    return {std::forward<Step>(step), step_replay(options, where)};
+  }
+
   // ---- collectives. Each takes what visit_tensors knows and gives back the same structure with new tensors.
   // Shapes and dtypes are compared first, and every rank throws when they differ. All ranks' tensors
   // concatenated along dimension 0; a 0-d tensor becomes [num_processes].
@@ -278,6 +301,7 @@ class Accelerator {
   void count_tokens(int64_t n);  // tokens of this rank's present micro-batch
 
  private:
+  std::shared_ptr<detail::StepReplay> step_replay(const CompileOptions& options, std::source_location where);
   SyncScope enter_accumulate(std::vector<std::shared_ptr<detail::ModelRuntime>> models);
   SyncScope enter_no_sync(const std::vector<std::shared_ptr<detail::ModelRuntime>>& models);
   at::Tensor clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type);

@@ -2,6 +2,7 @@
 // Everything a training program needs. Include <torch/torch.h> (or the parts of it you use) yourself.
 #include "ivme/accelerator.h"
 #include "ivme/collate.h"
+#include "ivme/compiled_step.h"
 #include "ivme/data_loader.h"
 #include "ivme/error.h"
 #include "ivme/optim.h"

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,10 @@ class OptimizerImpl {
   // first step without; then all steps are alike. Does nothing where that is not so, and for state that
   // exists.
   virtual void create_state() {}
+  // What the last step() did besides changing tensors, such as counting steps: what a replayed step
+  // (ivme/compiled_step.h) does in its place. Valid while the optimizer is. Null where that is not known:
+  // such an optimizer cannot be replayed.
+  virtual std::function<void()> host_part() { return nullptr; }
 
   // Drops the gradients, or fills them with 0. Works on gradients that are views of all-reduce buckets.
   void zero_grad(bool set_to_none = true);

@@ -12,6 +12,7 @@
 #include "precision/autocast.h"
 #include "process/collectives.h"
 #include "process/seed_rank.h"
+#include "xla/replay/capture.h"
 #include "xla/step.h"
 
 namespace ivme {
@@ -25,6 +26,28 @@ AcceleratorState::~AcceleratorState() = default;
 std::unique_ptr<Autocast> AcceleratorState::autocast() const {
   if (settings.precision == Precision::no) return nullptr;
   return std::make_unique<Autocast>(settings.device.type(), at::kBFloat16);
+}
+
+bool AcceleratorState::ends_the_accumulation() const {
+  const LoaderCore* loader = active->top();
+  if (options.sync_with_dataloader && loader && loader->end) return true;
+  return (sync.micro_batches + 1) % settings.accumulation == 0;
+}
+
+void AcceleratorState::begin_micro_batch() {
+  if (sync.sync && settings.accumulation > 1)
+    for (const auto& optimizer : held(optimizers)) optimizer->settle_gradients();
+  const LoaderCore* loader = active->top();
+  const bool last = options.sync_with_dataloader && loader && loader->end;
+  sync.sync = ends_the_accumulation();
+  sync.micro_batches = last ? 0 : sync.micro_batches + 1;
+}
+
+void AcceleratorState::bump_gradients() {
+  for (const auto& optimizer : held(optimizers))
+    for (size_t group = 0; group < optimizer->optimizer.num_groups(); ++group)
+      for (const at::Tensor& parameter : optimizer->optimizer.impl()->parameters(group))
+        if (parameter.grad().defined()) parameter.grad().unsafeGetTensorImpl()->bump_version();
 }
 
 at::Tensor gather(AcceleratorState& state, const at::Tensor& tensor) {
@@ -106,6 +129,9 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
   else
     run();
   uncalled.check();
+  if (state_->tracing) xla::hold(state_->tracing, loss);
+  if (xla::Capture* capture = xla::Capture::current(); capture && steps > 1)
+    capture->note_action([state = state_.get()] { state->bump_gradients(); });
 }
 
 SyncScope Accelerator::enter_no_sync(const std::vector<std::shared_ptr<ModelRuntime>>& models) {
@@ -118,16 +144,9 @@ SyncScope Accelerator::enter_no_sync(const std::vector<std::shared_ptr<ModelRunt
 
 SyncScope Accelerator::enter_accumulate(std::vector<std::shared_ptr<ModelRuntime>> models) {
   detail::SyncState& sync = state_->sync;
-  const detail::LoaderCore* loader = state_->active->top();
-  if (sync.sync && state_->settings.accumulation > 1)
-    for (const auto& optimizer : detail::held(state_->optimizers)) optimizer->settle_gradients();
-  if (state_->options.sync_with_dataloader && loader && loader->end) {
-    sync.micro_batches = 0;
-    sync.sync = true;
-  } else {
-    ++sync.micro_batches;
-    sync.sync = sync.micro_batches % state_->settings.accumulation == 0;
-  }
+  state_->begin_micro_batch();
+  if (xla::Capture* capture = xla::Capture::current())
+    capture->note_action([state = state_.get()] { state->begin_micro_batch(); });
   ++sync.open_scopes;
   if (state_->recording) state_->recording->micro_batch_entered();
   if (models.empty()) models = detail::held(state_->models);
@@ -163,6 +182,11 @@ SyncScope Accelerator::autocast() {
 
 void Accelerator::end_step() {
   if (state_->tracing) xla::end_step(state_->tracing);
+}
+
+std::shared_ptr<detail::StepReplay> Accelerator::step_replay(const CompileOptions& options,
+                                                             std::source_location where) {
+  return state_->tracing ? std::make_shared<detail::StepReplay>(state_, options, where) : nullptr;
 }
 
 void Accelerator::wait_for_everyone(const std::string& what) {

@@ -3,6 +3,7 @@
 #include "accelerator/recording.h"
 #include "accelerator/state.h"
 #include "accelerator/uncalled_models.h"
+#include "xla/replay/capture.h"
 
 namespace ivme {
 
@@ -16,6 +17,21 @@ std::vector<std::pair<const void*, uint32_t>> gradients_now(const optim::Optimiz
       if (const at::Tensor& gradient = parameter.grad(); gradient.defined())
         gradients.emplace_back(gradient.unsafeGetTensorImpl(), gradient._version());
   return gradients;
+}
+
+// A replay of the step that is being captured does the host's part of this one.
+void note_step(xla::Capture& capture, size_t action, const std::shared_ptr<PreparedOptimizerState>& state) {
+  auto host_part = state->optimizer.impl()->host_part();
+  if (!host_part)
+    return capture.refuse("what " + state->optimizer.description().name +
+                          " counts from step to step is not known. Use the optimizer of ivme::optim");
+  capture.set_action(action, [state, host_part = std::move(host_part)] {
+    AcceleratorState& accelerator = *state->accelerator;
+    accelerator.early_end.before_step(accelerator, *state);
+    host_part();
+    if (accelerator.settings.accumulation > 1) state->settle_gradients();
+    accelerator.early_end.after_step(accelerator, *state);
+  });
 }
 
 }  // namespace
@@ -35,7 +51,10 @@ void PreparedOptimizer::step() {
   if (accelerator.group) detail::check_averaged(accelerator, *state_);
   accelerator.early_end.before_step(accelerator, *state_);
   if (accelerator.recording) accelerator.recording->before_step(*state_);
+  xla::Capture* capture = xla::Capture::current();
+  const size_t action = capture ? capture->note_action() : 0;
   state_->optimizer.step();
+  if (capture) detail::note_step(*capture, action, state_);
   if (accelerator.settings.accumulation > 1) state_->settle_gradients();
   if (accelerator.recording) accelerator.recording->after_step(*state_);
   accelerator.early_end.after_step(accelerator, *state_);
@@ -56,6 +75,8 @@ bool PreparedOptimizer::step_was_skipped() const { return state_->step_was_skipp
 optim::Optimizer PreparedOptimizer::unwrap() const { return state_->optimizer; }
 
 void PreparedSchedule::step() {
+  if (xla::Capture* capture = xla::Capture::current())
+    capture->note_action([state = state_] { PreparedSchedule(state).step(); });
   detail::AcceleratorState& accelerator = *state_->accelerator;
   if (!accelerator.options.step_scheduler_with_optimizer) return state_->schedule.step();
   if (!accelerator.sync.sync) return;

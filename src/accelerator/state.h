@@ -89,6 +89,10 @@ struct AcceleratorState : std::enable_shared_from_this<AcceleratorState> {
 
   ~AcceleratorState();
   std::unique_ptr<Autocast> autocast() const;  // null with Precision::no
+  bool ends_the_accumulation() const;          // the micro-batch that begins next
+  void begin_micro_batch();
+  // That backward has added to the gradients, where only a replay has.
+  void bump_gradients();
 };
 
 // The objects that are still held, in the order of preparation.

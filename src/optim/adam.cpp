@@ -46,10 +46,21 @@ class AdamImpl : public GroupedOptimizer<Options, Moments> {
     // No autograd bookkeeping; the version of a changed parameter is bumped by hand.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     for (auto& group : this->groups_) {
-      Factors factors(group.options);
+      if (group.parameters.empty()) continue;
+      Factors factors(group.options, group.parameters[0]);
       for (size_t i = 0; i < group.parameters.size(); ++i)
         update(group.parameters[i], group.options, factors, group.states[i]);
     }
+  }
+
+  std::function<void()> host_part() override {
+    std::vector<int64_t*> counts;
+    for (auto& group : this->groups_)
+      for (size_t i = 0; i < group.parameters.size(); ++i)
+        if (group.parameters[i].grad().defined()) counts.push_back(&group.states[i].steps);
+    return [counts] {
+      for (int64_t* count : counts) ++*count;
+    };
   }
 
   void create_state() override {
@@ -73,23 +84,28 @@ class AdamImpl : public GroupedOptimizer<Options, Moments> {
  private:
   // The numbers of one step that the parameters of a group share, all computed in double.
   struct Factors {
-    explicit Factors(const Options& options)
-        : o(options), keep(1 - o.lr * o.weight_decay), beta2(o.betas[1]), eps(o.eps) {}
+    Factors(const Options& options, const at::Tensor& parameter)
+        : o(options),
+          keep(Number::beside(parameter, [&o = o] { return 1 - o.lr * o.weight_decay; })),
+          beta2(o.betas[1]),
+          eps(o.eps) {}
 
-    // The bias corrections after `count` steps: parameters nearly always agree on it.
-    void correct_for(int64_t count) {
+    // The bias corrections after so many steps: parameters nearly always agree on it.
+    void correct_for(const int64_t& count, const at::Tensor& parameter) {
       if (count == steps) return;
       steps = count;
-      const double t = static_cast<double>(count);
-      step_size = o.lr / (1 - std::pow(o.betas[0], t));
-      root = Number(std::pow(1 - std::pow(o.betas[1], t), 0.5));
+      minus_step_size = Number::beside(parameter, [&o = o, &count] {
+        return -(o.lr / (1 - std::pow(o.betas[0], static_cast<double>(count))));
+      });
+      root = Number::beside(parameter, [&o = o, &count] {
+        return std::pow(1 - std::pow(o.betas[1], static_cast<double>(count)), 0.5);
+      });
     }
 
     const Options& o;
     Number keep, beta2, eps;
     int64_t steps = 0;
-    double step_size = 0;
-    Number root;
+    Number minus_step_size, root;
   };
 
   static void create(Moments& state, const at::Tensor& parameter, const Options& o) {
@@ -104,7 +120,8 @@ class AdamImpl : public GroupedOptimizer<Options, Moments> {
     if (!gradient.defined()) return;
     if (gradient.is_sparse()) throw_sparse_gradient(name);
     if (!state.mean.defined()) create(state, parameter, o);
-    factors.correct_for(++state.steps);
+    ++state.steps;
+    factors.correct_for(state.steps, parameter);
 
     if (o.maximize) gradient = gradient.neg();
     if (o.weight_decay != 0) {
@@ -119,7 +136,7 @@ class AdamImpl : public GroupedOptimizer<Options, Moments> {
     if (o.amsgrad) at::maximum_out(state.max_square, state.max_square, state.square);
     at::Tensor denominator = (o.amsgrad ? state.max_square : state.square).sqrt();
     denominator.div_(factors.root.of(parameter)).add_(factors.eps.of(parameter));
-    parameter.addcdiv_(state.mean, denominator, -factors.step_size);
+    parameter.addcdiv_(state.mean, denominator, factors.minus_step_size.scalar());
     parameter.unsafeGetTensorImpl()->bump_version();
   }
 };

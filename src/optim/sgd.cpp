@@ -28,10 +28,16 @@ class SGDImpl : public GroupedOptimizer<SGDOptions, Momentum> {
     // No autograd bookkeeping; the version of a changed parameter is bumped by hand.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     for (Group& group : groups_) {
+      if (group.parameters.empty()) continue;
       const Number momentum(group.options.momentum);
+      const auto minus_lr = Number::beside(group.parameters[0], [&o = group.options] { return -o.lr; });
       for (size_t i = 0; i < group.parameters.size(); ++i)
-        update(group.parameters[i], group.options, momentum, group.states[i].buffer);
+        update(group.parameters[i], group.options, momentum, minus_lr, group.states[i].buffer);
     }
+  }
+
+  std::function<void()> host_part() override {
+    return [] {};
   }
 
   // With dampening the first step takes the whole gradient, later ones do not.
@@ -56,7 +62,7 @@ class SGDImpl : public GroupedOptimizer<SGDOptions, Momentum> {
  private:
   // Python's _single_tensor_sgd.
   static void update(const at::Tensor& parameter, const SGDOptions& o, const Number& momentum,
-                     at::Tensor& buffer) {
+                     const Number& minus_lr, at::Tensor& buffer) {
     at::Tensor gradient = parameter.grad();
     if (!gradient.defined()) return;
     if (gradient.is_sparse()) throw_sparse_gradient("SGD");
@@ -77,7 +83,7 @@ class SGDImpl : public GroupedOptimizer<SGDOptions, Momentum> {
       }
       gradient = o.nesterov ? gradient.add(buffer, o.momentum) : buffer;
     }
-    parameter.add_(gradient, -o.lr);
+    parameter.add_(gradient, minus_lr.scalar());
     parameter.unsafeGetTensorImpl()->bump_version();
   }
 };

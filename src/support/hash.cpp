@@ -40,6 +40,8 @@ std::uint64_t index_hash(std::int64_t sample_index) {
   return XXH64(bytes, sizeof bytes, 0);
 }
 
+std::uint64_t content_hash(const void* bytes, std::size_t count) { return XXH64(bytes, count, 0); }
+
 std::string hex16(std::uint64_t value) {
   std::string text(16, '0');
   for (int i = 15; i >= 0; --i, value >>= 4)

@@ -30,6 +30,9 @@ class Sha256 {
 // sum of these modulo 2^64, which does not depend on how the samples are split over the workers.
 std::uint64_t index_hash(std::int64_t sample_index);
 
+// XXH64 with seed 0.
+std::uint64_t content_hash(const void* bytes, std::size_t count);
+
 // 16 lower-case hex digits.
 std::string hex16(std::uint64_t value);
 

@@ -37,6 +37,7 @@ struct ProgramSummary {
     size_t operands = 0;  // where its own begin in `operands`; they end where the next operation's begin
   };
 
+  uint64_t key = 0;            // Graph::key
   std::vector<Input> inputs;   // Graph::leaves
   std::vector<Dtype> numbers;  // Graph::numbers
   std::vector<Form> forms;

@@ -109,6 +109,7 @@ class Summarizer {
 
 ProgramSummary summarize(const Graph& graph, const NameOf& name_of) {
   Summarizer summarizer;
+  summarizer.summary.key = graph.key;
   summarizer.add_inputs(graph, name_of);
   for (const Node* node : graph.order) summarizer.add(*node);
   for (const Value& root : graph.roots) summarizer.summary.results.push_back(summarizer.source(root));

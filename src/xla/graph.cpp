@@ -239,17 +239,19 @@ std::shared_ptr<Node> make_leaf(std::shared_ptr<Buffer> buffer, Shape shape) {
   return node;
 }
 
-std::shared_ptr<Node> make_number(Dtype dtype, double value) {
+std::shared_ptr<Node> make_number(Dtype dtype, double value, std::shared_ptr<const HostNumber> source) {
   if (dtype != Dtype::f32 && dtype != Dtype::f64) refuse_number(dtype);
   auto node = number_node(dtype);
   node->real = value;
+  node->source = std::move(source);
   return node;
 }
 
-std::shared_ptr<Node> make_number(Dtype dtype, int64_t value) {
+std::shared_ptr<Node> make_number(Dtype dtype, int64_t value, std::shared_ptr<const HostNumber> source) {
   if (dtype != Dtype::i64) refuse_number(dtype);
   auto node = number_node(dtype);
   node->integer = value;
+  node->source = std::move(source);
   return node;
 }
 

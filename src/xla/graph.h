@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace ivme::xla {
@@ -63,6 +65,10 @@ struct Argument {
   bool operator==(const Argument&) const = default;
 };
 
+// Where a number comes from, for a program that runs again without the host's code: asked anew in every run.
+// Floating for f32 and f64, whole for i64.
+using HostNumber = std::function<std::variant<double, int64_t>()>;
+
 // A recorded operation. Immutable once made; shared by all that use it. A leaf holds a buffer that exists; a
 // number is a 0-dimensional value that the host knows and that is passed anew in every run.
 struct Node {
@@ -86,13 +92,14 @@ struct Node {
     double real = 0;
     int64_t integer;
   };
+  std::shared_ptr<const HostNumber> source;  // number; null: only the host's code knows
 };
 
 inline const Shape& Value::shape() const { return node->shapes[static_cast<size_t>(output)]; }
 
 std::shared_ptr<Node> make_leaf(std::shared_ptr<Buffer> buffer, Shape shape);
-std::shared_ptr<Node> make_number(Dtype dtype, double value);
-std::shared_ptr<Node> make_number(Dtype dtype, int64_t value);
+std::shared_ptr<Node> make_number(Dtype dtype, double value, std::shared_ptr<const HostNumber> source = {});
+std::shared_ptr<Node> make_number(Dtype dtype, int64_t value, std::shared_ptr<const HostNumber> source = {});
 // Infers the shapes from the op's row (lower/op.h); throws Error when the row refuses the arguments.
 std::shared_ptr<Node> make_operation(const Op& op, std::vector<Value> operands,
                                      std::vector<Argument> arguments);

@@ -1,5 +1,6 @@
 // Stands in for step.cpp where there was no PJRT header to build with. No tensor can be on xla then.
 #include "ivme/error.h"
+#include "xla/replay/replay.h"
 #include "xla/step.h"
 
 namespace ivme::xla {
@@ -10,9 +11,27 @@ ContextPtr begin_recording(const RecordingOptions&) {
       "xla-cpu-pjrt with pip, or run ./dev setup, and build ivme again.");
 }
 void adopt(const at::Tensor&, const ContextPtr&, std::string) {}
-void end_step(const ContextPtr&) {}
+void end_step(const ContextPtr&, Capture*) {}
+void flush(const ContextPtr&) {}
+void hold(const ContextPtr&, const at::Tensor&) {}
 void note_seeding() {}
 bool is_pending(const at::Tensor&) { return false; }
+bool has_context(const at::Tensor&) { return false; }
 Metrics metrics() { return {}; }
+
+struct Capture::Known {};
+struct Capture::Lost {};
+Capture::Capture(std::shared_ptr<Context>, std::vector<at::Tensor>, std::vector<at::Tensor>,
+                 const CapturedStep*) {}
+Capture::~Capture() = default;
+Capture* Capture::current() { return nullptr; }
+void Capture::refuse(std::string) {}
+size_t Capture::note_action(std::function<void()>) { return 0; }
+CapturedStep Capture::end(const std::vector<at::Tensor>&) { return {}; }
+std::optional<std::vector<at::Tensor>> replay(const CapturedStep&, Context&, const std::vector<at::Tensor>&,
+                                              const std::vector<at::Tensor>&) {
+  return std::nullopt;
+}
+bool shares_inputs(const CapturedStep&, const std::vector<at::Tensor>&) { return false; }
 
 }  // namespace ivme::xla

@@ -79,6 +79,16 @@ void ProgramsOfLoop::explain_new(double seconds) {
   std::fprintf(stderr, "ivme: %s\n", explain(known, now, seconds).c_str());
 }
 
+std::string ProgramsOfLoop::difference(uint64_t from, uint64_t to) const {
+  const ProgramSummary *before = nullptr, *now = nullptr;
+  for (const auto* programs : {&training_, &evaluation_})
+    for (const ProgramSummary& program : *programs) {
+      if (program.key == from) before = &program;
+      if (program.key == to) now = &program;
+    }
+  return before && now ? difference_from({before}, *now) : "other operations are recorded";
+}
+
 Compiled compiled(const Graph& graph, Client& client) {
   std::lock_guard lock(all().mutex);
   auto& by_key = all().by_key;

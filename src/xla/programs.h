@@ -23,6 +23,8 @@ class ProgramsOfLoop {
   // After it was compiled, in so many seconds: says on stderr why the program noted last was needed, unless
   // it is known or expected.
   void explain_new(double seconds);
+  // In what one of the noted programs differs from another, and what to do.
+  std::string difference(uint64_t from, uint64_t to) const;
 
  private:
   int expected_;  // programs

@@ -13,6 +13,7 @@
 #include "ivme/error.h"
 #include "process/environment.h"
 #include "xla/lower/program.h"
+#include "xla/replay/capture.h"
 #include "xla/run/buffer.h"
 #include "xla/run/execute.h"
 #include "xla/trace/record.h"
@@ -25,7 +26,7 @@ struct Device {
   std::shared_ptr<Client> client;
   int workers = 1;
   bool tpu = false;  // nothing else will do
-  std::atomic<int64_t> executions{0}, kept{0};
+  std::atomic<int64_t> executions{0}, replays{0}, kept{0};
   std::atomic<int64_t> fallbacks{0};
   std::set<std::string> told_fallbacks;
   std::atomic<uint64_t> seedings{0};
@@ -59,27 +60,19 @@ void print_metrics() {
   const Metrics m = metrics();
   std::fprintf(stderr,
                "ivme xla: compiles=%" PRId64 " executions=%" PRId64 " cache_hits=%" PRId64
-               " programs=%" PRId64 " fallbacks=%" PRId64 " kept_bytes=%" PRId64 " live_buffers=%" PRId64
-               "\n",
-               m.compiles, m.executions, m.cache_hits, m.programs, m.fallbacks, m.kept_bytes, m.live_buffers);
+               " programs=%" PRId64 " replays=%" PRId64 " fallbacks=%" PRId64 " kept_bytes=%" PRId64
+               " live_buffers=%" PRId64 "\n",
+               m.compiles, m.executions, m.cache_hits, m.programs, m.replays, m.fallbacks, m.kept_bytes,
+               m.live_buffers);
 }
 
 // --- run ---------------------------------------------------------------------------------------------------
-
-const std::shared_ptr<Buffer>& buffer_of(const Node& leaf) {
-  if (!leaf.buffer)
-    throw Error(
-        "A tensor on xla was used whose value was lost: the execution that should have made it failed. "
-        "Start again from a checkpoint.");
-  return leaf.buffer;
-}
 
 // The leaves' buffers, then the numbers.
 std::vector<std::shared_ptr<Buffer>> inputs_of(const Graph& graph) {
   std::vector<std::shared_ptr<Buffer>> inputs;
   for (const auto& leaf : graph.leaves) inputs.push_back(buffer_of(*leaf));
-  for (const PackedNumbers& pack : pack_numbers(graph))
-    inputs.push_back(upload(device_client(), pack.bytes.data(), pack.shape));
+  upload_numbers(pack_numbers(graph), inputs);
   return inputs;
 }
 
@@ -97,9 +90,10 @@ std::vector<bool> donations(const std::vector<std::shared_ptr<Buffer>>& inputs,
   return donated;
 }
 
-void run(Pending pending, Context* context) {
+void run(Pending pending, Context* context, Capture* capture = nullptr) {
   Graph graph = trace(pending);
   auto executable = executable_of(graph, context);
+  if (capture) capture->observe(graph, pending, executable);
   auto inputs = inputs_of(graph);
   auto aliases = std::move(graph.aliases);
   std::vector<std::shared_ptr<Node>> leaves;
@@ -107,8 +101,7 @@ void run(Pending pending, Context* context) {
   settle(pending, leaves);
   pending = {};
   graph = {};
-  ++device().executions;
-  auto outputs = execute(*executable, inputs, donations(inputs, aliases));
+  auto outputs = start(*executable, std::move(inputs), aliases);
   for (size_t i = 0; i < leaves.size(); ++i) leaves[i]->buffer = std::move(outputs[i]);
 }
 
@@ -188,13 +181,50 @@ void adopt(const at::Tensor& tensor, const ContextPtr& context, std::string name
   storage_of(tensor).adopt(context, std::move(name));
 }
 
-void end_step(const ContextPtr& context) {
+bool has_context(const at::Tensor& tensor) { return storage_of(tensor).context() != nullptr; }
+
+void hold(const ContextPtr& context, const at::Tensor& tensor) {
+  if (tensor.device().is_xla()) context->held.push_back(tensor.detach());
+}
+
+void end_step(const ContextPtr& context, Capture* capture) {
   Pending pending = pending_of(context);
-  if (std::exchange(context->was_cut, false) && !pending.storages.empty()) tell_of_a_cut();
+  const bool was_cut = std::exchange(context->was_cut, false);
+  const bool counts = was_cut || !pending.storages.empty() || context->position > 0;
+  if (was_cut && !pending.storages.empty()) tell_of_a_cut();
+  if (!pending.storages.empty()) run(std::move(pending), context.get(), capture);
+  context->held.clear();
+  if (counts) context->next_step();
+}
+
+void flush(const ContextPtr& context) {
+  Pending pending = pending_of(context);
   if (!pending.storages.empty()) run(std::move(pending), context.get());
-  ++context->step;
-  context->position = 0;
-  context->seed = {};
+}
+
+const std::shared_ptr<Buffer>& buffer_of(const Node& leaf) {
+  if (!leaf.buffer)
+    throw Error(
+        "A tensor on xla was used whose value was lost: the execution that should have made it failed. "
+        "Start again from a checkpoint.");
+  return leaf.buffer;
+}
+
+void upload_numbers(const std::vector<PackedNumbers>& packs, std::vector<std::shared_ptr<Buffer>>& inputs) {
+  for (const PackedNumbers& pack : packs)
+    inputs.push_back(upload(device_client(), pack.bytes.data(), pack.shape));
+}
+
+std::vector<std::shared_ptr<Buffer>> start(const Executable& executable,
+                                           std::vector<std::shared_ptr<Buffer>> inputs,
+                                           const std::vector<int>& aliases) {
+  ++device().executions;
+  return execute(executable, inputs, donations(inputs, aliases));
+}
+
+void count_replay(Context& context) {
+  ++device().replays;
+  context.next_step();
 }
 
 bool is_pending(const at::Tensor& tensor) {
@@ -203,6 +233,7 @@ bool is_pending(const at::Tensor& tensor) {
 
 at::Tensor to_host(const at::Tensor& tensor) {
   const LazyStorage& storage = storage_of(tensor);
+  if (Capture* capture = Capture::current()) capture->refuse("it reads a value on the host");
   Value value = storage.value();
   if (value.node->kind != Node::Kind::leaf) {
     value = {};
@@ -217,7 +248,10 @@ at::Tensor to_host(const at::Tensor& tensor) {
 Value to_device(const at::Tensor& tensor) {
   at::Tensor data = tensor.contiguous();
   Shape shape = shape_of(data);
-  return {make_leaf(upload(device_client(), data.const_data_ptr(), shape), shape)};
+  Value value{make_leaf(upload(device_client(), data.const_data_ptr(), shape), shape)};
+  if (Capture* capture = Capture::current())
+    capture->note_upload(value.node, data.const_data_ptr(), static_cast<size_t>(shape.bytes()));
+  return value;
 }
 
 Metrics metrics() {
@@ -231,6 +265,7 @@ Metrics metrics() {
            .live_bytes = here.client->live_bytes()};
   now.programs = count_programs();
   now.executions = here.executions;
+  now.replays = here.replays;
   now.kept_bytes = here.kept;
   now.fallbacks = here.fallbacks;
   return now;

@@ -7,9 +7,12 @@
 
 #include "ivme/xla.h"
 #include "xla/compile/client.h"
+#include "xla/lower/program.h"
 #include "xla/trace/storage.h"
 
 namespace ivme::xla {
+
+class Capture;
 
 struct RecordingOptions {
   int workers = 1;
@@ -30,14 +33,33 @@ void note_fallback(const std::string& name);
 // The tensor, which is on xla, belongs to this recording, and is called `name` in messages.
 void adopt(const at::Tensor& tensor, const ContextPtr& context, std::string name);
 
+// Whether the tensor, which is on xla, belongs to a recording.
+bool has_context(const at::Tensor& tensor);
+
 // What this process's xla device runs on: opened at first use, as begin_recording asked for it first. Throws
 // Error as find_plugin and Client::create do.
 std::shared_ptr<Client> device_client();
 
+// The tensor is a result of the present step in any case, so that it does not matter for the program how long
+// the loop holds it.
+void hold(const ContextPtr& context, const at::Tensor& tensor);
+
 // Ends a step: runs all that the context has recorded as one program, trace → lower → compile → run, if there
 // is anything. Throws Error when the program cannot be compiled (the recording stays) or when running it
 // fails (the state that was donated is lost: the context refuses to go on).
-void end_step(const ContextPtr& context);
+// A step in which nothing was recorded or read does not count. `capture` observes the program.
+void end_step(const ContextPtr& context, Capture* capture = nullptr);
+// Runs what the context has recorded, as a program of its own that is no step.
+void flush(const ContextPtr& context);
+
+// The pieces of a run, for replays. The leaf's buffer; throws Error when its value was lost.
+const std::shared_ptr<Buffer>& buffer_of(const Node& leaf);
+void upload_numbers(const std::vector<PackedNumbers>& packs, std::vector<std::shared_ptr<Buffer>>& inputs);
+// Donates the inputs that `aliases` names (Graph::aliases) and that nobody else holds.
+std::vector<std::shared_ptr<Buffer>> start(const Executable& executable,
+                                           std::vector<std::shared_ptr<Buffer>> inputs,
+                                           const std::vector<int>& aliases);
+void count_replay(Context& context);  // as a step
 
 // Whether the tensor is on xla and its value is still to be run.
 bool is_pending(const at::Tensor& tensor);

@@ -1,6 +1,7 @@
 #include "xla/lower/program.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <unordered_map>
 
@@ -104,23 +105,34 @@ class Program {
 
 std::string lower(const Graph& graph) { return Program(graph).text(); }
 
-std::vector<PackedNumbers> pack_numbers(const Graph& graph) {
+NumberBits bits_of(const Node& number) {
+  const Dtype dtype = number.shapes[0].dtype;
+  if (dtype == Dtype::f32) return {dtype, std::bit_cast<uint32_t>(static_cast<float>(number.real))};
+  if (dtype == Dtype::f64) return {dtype, std::bit_cast<uint64_t>(number.real)};
+  return {dtype, static_cast<uint64_t>(number.integer)};
+}
+
+std::vector<PackedNumbers> pack_numbers(const std::vector<NumberBits>& numbers) {
   std::vector<PackedNumbers> packs;
   for (Dtype dtype : number_dtypes) {
-    std::vector<const Node*> numbers = numbers_of(graph, dtype);
-    if (numbers.empty()) continue;
-    PackedNumbers& pack = packs.emplace_back();
-    pack.shape = {dtype, {static_cast<int64_t>(numbers.size())}};
-    for (const Node* number : numbers) {
+    PackedNumbers pack{{dtype, {0}}, {}};
+    for (const NumberBits& number : numbers) {
+      if (number.dtype != dtype) continue;
       if (dtype == Dtype::f32)
-        append(pack.bytes, static_cast<float>(number->real));
-      else if (dtype == Dtype::f64)
-        append(pack.bytes, number->real);
+        append(pack.bytes, static_cast<uint32_t>(number.bits));
       else
-        append(pack.bytes, number->integer);
+        append(pack.bytes, number.bits);
+      ++pack.shape.dims[0];
     }
+    if (!pack.bytes.empty()) packs.push_back(std::move(pack));
   }
   return packs;
+}
+
+std::vector<PackedNumbers> pack_numbers(const Graph& graph) {
+  std::vector<NumberBits> numbers;
+  for (const Node* number : graph.numbers) numbers.push_back(bits_of(*number));
+  return pack_numbers(numbers);
 }
 
 }  // namespace ivme::xla

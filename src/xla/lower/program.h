@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,12 +14,22 @@ namespace ivme::xla {
 // arguments. Graphs of one key have one text.
 std::string lower(const Graph& graph);
 
-// All numbers of one dtype as one 1-dimensional argument, in the order of Graph::numbers.
+// A number as it is passed: f32 in the lower half, f64 or i64.
+struct NumberBits {
+  Dtype dtype = Dtype::f32;
+  uint64_t bits = 0;
+
+  bool operator==(const NumberBits&) const = default;
+};
+NumberBits bits_of(const Node& number);
+
+// All numbers of one dtype as one 1-dimensional argument, in their order.
 struct PackedNumbers {
   Shape shape;
   std::vector<std::byte> bytes;
 };
 // One for each dtype that occurs: f32, f64, i64.
+std::vector<PackedNumbers> pack_numbers(const std::vector<NumberBits>& numbers);
 std::vector<PackedNumbers> pack_numbers(const Graph& graph);
 
 }  // namespace ivme::xla

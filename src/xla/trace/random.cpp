@@ -19,17 +19,27 @@ namespace {
 
 using Generator = std::optional<at::Generator>;
 
-// tensor<2xi64>: the seed and the number of the step, which every run gets anew.
-Value seed_of(Context& context) {
-  if (context.seed) return context.seed;
+// The seed in force. One that was set since the last step begins the count anew.
+int64_t seed_now(Context& context) {
   uint64_t seed = at::globalContext().defaultGenerator(at::kCPU).current_seed();
   if (context.seeded != std::pair(seed, seedings())) {
     context.seeded = {seed, seedings()};
     context.step = 0;
   }
+  return static_cast<int64_t>(seed);
+}
+
+// tensor<2xi64>: the seed and the number of the step, which every run gets anew.
+Value seed_of(Context& context) {
+  if (context.seed) return context.seed;
+  const std::function<int64_t()> numbers[] = {
+      [&context] { return seed_now(context); },
+      [&context] { return static_cast<int64_t>(context.step); },
+  };
   std::vector<Value> both;
-  for (uint64_t number : {seed, context.step}) {
-    Value value{make_number(Dtype::i64, static_cast<int64_t>(number))};
+  for (const auto& number : numbers) {
+    Value value{
+        make_number(Dtype::i64, number(), std::make_shared<const HostNumber>([number] { return number(); }))};
     both.push_back({make_operation(row("ivme::expand"), {value}, {operand(0), whole_numbers({1})})});
   }
   Argument list = operand(0);

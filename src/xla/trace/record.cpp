@@ -4,7 +4,9 @@
 
 #include "ivme/error.h"
 #include "process/environment.h"
+#include "xla/replay/capture.h"
 #include "xla/step.h"
+#include "xla/trace/host_number.h"
 #include "xla/trace/operation.h"
 #include "xla/trace/storage.h"
 
@@ -17,7 +19,7 @@ class Recorder {
   Recorder(const Operation& operation, c10::ArrayRef<c10::IValue> values) : operation_(operation) {
     arguments_.resize(operation.inputs);
     for (size_t i = 0; i < operation.inputs; ++i) add(i, values[i]);
-    for (const auto& [argument, number] : numbers_) add_number(argument, number);
+    for (const Number& number : numbers_) add_number(number);
   }
 
   std::shared_ptr<Node> node() {
@@ -35,7 +37,7 @@ class Recorder {
       set(argument, Argument::Kind::dtype,
           static_cast<int64_t>(dtype_of(static_cast<at::ScalarType>(value.toInt()))));
     } else if (operation_.roles[i] == Operation::Role::scalar && (operation_.op->run_time_scalars >> i & 1)) {
-      numbers_.emplace_back(i, value.toScalar());
+      numbers_.push_back({i, value.toScalar(), source_of(value)});
     } else if (value.isTensor()) {
       if (value.toTensor().defined()) add_tensor(argument, value.toTensor());
     } else if (value.isTensorList()) {
@@ -89,9 +91,10 @@ class Recorder {
       if (!context_) context_ = storage_of(tensor).context();
     } else if (tensor.device().is_cpu() && tensor.dim() == 0) {
       if (argument.weak)
-        numbers_.emplace_back(&argument - arguments_.data(), tensor.item());
+        numbers_.push_back(
+            {static_cast<size_t>(&argument - arguments_.data()), tensor.item(), source_of(tensor)});
       else
-        push(argument, number_of(tensor.item(), dtype_of(tensor.scalar_type())));
+        push(argument, number_of(tensor.item(), dtype_of(tensor.scalar_type()), source_of(tensor)));
     } else {
       throw Error(operation_.name + " was called with a tensor of shape " + c10::str(tensor.sizes()) +
                   " on " + tensor.device().str() +
@@ -128,24 +131,31 @@ class Recorder {
     floating_ = floating_ || at::isFloatingType(type);
   }
 
-  void add_number(size_t i, const at::Scalar& number) {
-    Dtype dtype = number.isFloatingPoint() || floating_ ? (double_ ? Dtype::f64 : Dtype::f32)
-                  : number.isBoolean()                  ? Dtype::boolean
-                                                        : Dtype::i64;
-    push(arguments_[i], number_of(number, dtype));
-    arguments_[i].weak = true;
+  struct Number {
+    size_t argument;
+    at::Scalar value;
+    std::shared_ptr<const HostNumber> source;
+  };
+
+  void add_number(const Number& number) {
+    Dtype dtype = number.value.isFloatingPoint() || floating_ ? (double_ ? Dtype::f64 : Dtype::f32)
+                  : number.value.isBoolean()                  ? Dtype::boolean
+                                                              : Dtype::i64;
+    push(arguments_[number.argument], number_of(number.value, dtype, number.source));
+    arguments_[number.argument].weak = true;
   }
 
-  static Value number_of(const at::Scalar& number, Dtype dtype) {
-    if (dtype == Dtype::f32 || dtype == Dtype::f64) return {make_number(dtype, number.to<double>())};
-    if (is_floating(dtype)) return {make_number(Dtype::f32, number.to<double>())};
-    return {make_number(Dtype::i64, number.to<int64_t>())};
+  static Value number_of(const at::Scalar& number, Dtype dtype, std::shared_ptr<const HostNumber> source) {
+    if (Capture* capture = Capture::current(); capture && source) capture->note_source(source.get());
+    if (is_floating(dtype))
+      return {make_number(dtype == Dtype::f64 ? dtype : Dtype::f32, number.to<double>(), std::move(source))};
+    return {make_number(Dtype::i64, number.to<int64_t>(), std::move(source))};
   }
 
   const Operation& operation_;
   std::vector<Value> operands_;
   std::vector<Argument> arguments_;
-  std::vector<std::pair<size_t, at::Scalar>> numbers_;
+  std::vector<Number> numbers_;
   bool double_ = false, floating_ = false;
   ContextPtr context_;
 };

@@ -4,19 +4,43 @@
 #include <unordered_set>
 
 #include "ivme/error.h"
+#include "xla/replay/capture.h"
 #include "xla/trace/arguments.h"
 
 namespace ivme::xla {
 namespace {
 
 struct List {
-  std::mutex mutex;
   LazyStorage* first = nullptr;
   LazyStorage* last = nullptr;
+
+  template <class Links>
+  void append(LazyStorage* storage, Links LazyStorage::* links) {
+    (storage->*links) = {last, nullptr};
+    (last ? (last->*links).next : first) = storage;
+    last = storage;
+  }
+  template <class Links>
+  void remove(LazyStorage* storage, Links LazyStorage::* links) {
+    const Links& here = storage->*links;
+    (here.previous ? (here.previous->*links).next : first) = here.next;
+    (here.next ? (here.next->*links).previous : last) = here.previous;
+  }
 };
-List& list() {
-  static auto* one = new List;  // storages may outlive static objects
+struct Lists {
+  std::mutex mutex;
+  List pending;  // in the order in which they became so
+  List all;
+};
+Lists& lists() {
+  static auto* one = new Lists;  // storages may outlive static objects
   return *one;
+}
+
+// Null while the storage is being destroyed by another thread.
+StoragePtr lock(LazyStorage* storage) {
+  LazyStorage* alive = c10::raw::weak_intrusive_ptr::lock(storage);
+  return alive ? StoragePtr::reclaim(alive) : StoragePtr();
 }
 
 bool is_pending(const Value& value) { return value.node->kind != Node::Kind::leaf; }
@@ -37,52 +61,77 @@ LazyStorage::LazyStorage(Value value, ContextPtr context)
       value_(std::move(value)),
       context_(std::move(context)) {
   set_throw_on_mutable_data_ptr();
-  std::lock_guard lock(list().mutex);
+  if (const Capture* capture = Capture::current()) made_in_ = capture->number();
+  std::lock_guard lock(lists().mutex);
+  lists().all.append(this, &LazyStorage::all_);
   list_if_pending();
 }
 
 LazyStorage::~LazyStorage() {
-  std::lock_guard lock(list().mutex);
+  std::lock_guard lock(lists().mutex);
+  lists().all.remove(this, &LazyStorage::all_);
   unlist();
 }
 
 void LazyStorage::list_if_pending() {
   if (listed_ || !is_pending(value_)) return;
-  List& all = list();
-  previous_ = all.last;
-  next_ = nullptr;
-  (all.last ? all.last->next_ : all.first) = this;
-  all.last = this;
+  lists().pending.append(this, &LazyStorage::pending_);
   listed_ = true;
 }
 
 void LazyStorage::unlist() {
   if (!listed_) return;
-  List& all = list();
-  (previous_ ? previous_->next_ : all.first) = next_;
-  (next_ ? next_->previous_ : all.last) = previous_;
+  lists().pending.remove(this, &LazyStorage::pending_);
   listed_ = false;
 }
 
+std::vector<StoragePtr> LazyStorage::all() {
+  std::vector<StoragePtr> storages;
+  std::lock_guard guard(lists().mutex);
+  for (LazyStorage* storage = lists().all.first; storage; storage = storage->all_.next)
+    if (StoragePtr alive = xla::lock(storage)) storages.push_back(std::move(alive));
+  return storages;
+}
+
+std::vector<Value> LazyStorage::values(const std::vector<StoragePtr>& storages) {
+  std::vector<Value> values;
+  values.reserve(storages.size());
+  std::lock_guard guard(lists().mutex);
+  for (const StoragePtr& storage : storages) values.push_back(storage->value_);
+  return values;
+}
+
+void LazyStorage::set_values(const std::vector<std::pair<LazyStorage*, std::shared_ptr<Node>>>& leaves) {
+  std::vector<Value> old;  // ends after the lock
+  old.reserve(leaves.size());
+  std::lock_guard guard(lists().mutex);
+  for (const auto& [storage, leaf] : leaves) {
+    leaf->name = storage->name_;
+    old.push_back(std::exchange(storage->value_, {leaf}));
+    storage->before_.reset();
+    storage->unlist();
+  }
+}
+
 Value LazyStorage::value() const {
-  std::lock_guard lock(list().mutex);
+  std::lock_guard lock(lists().mutex);
   return value_;
 }
 
 ContextPtr LazyStorage::context() const {
-  std::lock_guard lock(list().mutex);
+  std::lock_guard lock(lists().mutex);
   return context_;
 }
 
 void LazyStorage::adopt(ContextPtr context, std::string name) {
-  std::lock_guard lock(list().mutex);
+  std::lock_guard lock(lists().mutex);
   context_ = std::move(context);
   name_ = std::make_shared<const std::string>(std::move(name));
   if (value_.node->kind == Node::Kind::leaf) value_.node->name = name_;
 }
 
 void LazyStorage::set_value(Value value, ContextPtr context) {
-  std::lock_guard lock(list().mutex);
+  std::lock_guard lock(lists().mutex);
   if (!is_pending(value_)) before_ = value_.node;
   std::swap(value_, value);  // the old one ends after the lock
   if (context) context_ = std::move(context);
@@ -95,16 +144,13 @@ void LazyStorage::set_value(Value value, ContextPtr context) {
 }
 
 Pending pending_of(const ContextPtr& context, const LazyStorage* wanted) {
-  std::vector<std::pair<c10::intrusive_ptr<LazyStorage>, bool>>
-      candidates;  // and whether it is a root by itself
+  std::vector<std::pair<StoragePtr, bool>> candidates;  // and whether it is a root by itself
   Pending pending;
-  std::lock_guard lock(list().mutex);
-  for (LazyStorage* storage = list().first; storage; storage = storage->next_) {
+  std::lock_guard lock(lists().mutex);
+  for (LazyStorage* storage = lists().pending.first; storage; storage = storage->pending_.next) {
     bool root = storage == wanted || (context && storage->context_ == context);
     if (!root && storage->context_) continue;
-    // Null while the storage is being destroyed by another thread.
-    if (LazyStorage* alive = c10::raw::weak_intrusive_ptr::lock(storage))
-      candidates.emplace_back(c10::intrusive_ptr<LazyStorage>::reclaim(alive), root);
+    if (StoragePtr alive = xla::lock(storage)) candidates.emplace_back(std::move(alive), root);
   }
   std::unordered_set<const Node*> reached;
   std::vector<const Node*> open;
@@ -127,7 +173,7 @@ Pending pending_of(const ContextPtr& context, const LazyStorage* wanted) {
 
 void settle(const Pending& pending, const std::vector<std::shared_ptr<Node>>& leaves) {
   std::vector<Value> old;  // ends after the lock
-  std::lock_guard lock(list().mutex);
+  std::lock_guard lock(lists().mutex);
   for (size_t i = 0; i < leaves.size(); ++i) {
     LazyStorage& storage = *pending.storages[i];
     if (storage.value_.node != pending.values[i].node) continue;

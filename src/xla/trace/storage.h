@@ -16,7 +16,7 @@ namespace ivme::xla {
 // ties to a recording (torch::zeros on xla) floats until an operation with such an operand uses it, or until
 // the host reads it. For one thread at a time, as an Accelerator is; autograd's counts as the one that waits
 // for it.
-struct Context {
+struct Context : std::enable_shared_from_this<Context> {
   ProgramsOfLoop programs;
   // The host has read a value of this step, which ran what had been recorded until then.
   bool was_cut = false;
@@ -24,10 +24,20 @@ struct Context {
   int64_t position = 0;                           // random operations in this step
   Value seed;                                     // what they draw from: made by the first of a step
   std::pair<uint64_t, uint64_t> seeded = {0, 0};  // the seed, and how often one had been set
+  // Results of this step in any case, so that it does not matter how long the loop holds them: losses.
+  std::vector<at::Tensor> held;
+
+  void next_step() {
+    ++step;
+    position = 0;
+    seed = {};
+  }
 };
 using ContextPtr = std::shared_ptr<Context>;
 
 struct Pending;
+class LazyStorage;
+using StoragePtr = c10::intrusive_ptr<LazyStorage>;
 
 // A tensor on xla is a plain TensorImpl, sizes and strides, over this: memory in row-major order, whose
 // contents are in a buffer (the value is a leaf) or recorded (it is pending).
@@ -46,6 +56,13 @@ class LazyStorage final : public c10::StorageImpl {
   // Another value for the same memory, of any dims. `context`: of the operation that wrote it; null changes
   // nothing.
   void set_value(Value value, ContextPtr context);
+  // The captured call in which it was made (replay/capture.h); 0: in none.
+  uint64_t made_in() const { return made_in_; }
+
+  // Every storage that is alive.
+  static std::vector<StoragePtr> all();
+  static std::vector<Value> values(const std::vector<StoragePtr>& storages);
+  static void set_values(const std::vector<std::pair<LazyStorage*, std::shared_ptr<Node>>>& leaves);
 
  private:
   friend struct Pending;
@@ -58,9 +75,14 @@ class LazyStorage final : public c10::StorageImpl {
   ContextPtr context_;
   std::shared_ptr<const std::string> name_;
   std::shared_ptr<Node> before_;  // the leaf that the pending value replaced: its memory may be taken
+  // Places in a list of storages: in that of the pending ones, and in that of all.
+  struct Links {
+    LazyStorage* previous = nullptr;
+    LazyStorage* next = nullptr;
+  };
   bool listed_ = false;
-  LazyStorage* previous_ = nullptr;
-  LazyStorage* next_ = nullptr;
+  Links pending_, all_;
+  uint64_t made_in_ = 0;
 };
 
 // The storages that one run makes, in the order in which they became pending: all of the context, and of the
@@ -68,7 +90,7 @@ class LazyStorage final : public c10::StorageImpl {
 // again wherever they are used, to the same values: whether a temporary is still held, by autograd's thread
 // for a moment longer, must not decide what the program is. With `wanted`: also that one.
 struct Pending {
-  std::vector<c10::intrusive_ptr<LazyStorage>> storages;
+  std::vector<StoragePtr> storages;
   std::vector<Value> values;
   std::vector<std::shared_ptr<Node>> before;  // see LazyStorage; null where there was none
 };
