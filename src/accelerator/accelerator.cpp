@@ -119,13 +119,15 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
   if (state_->recording) state_->recording->backward(loss, state_->active->top());
   int64_t steps = state_->settings.accumulation;
   at::Tensor share = steps == 1 ? loss : at::div(loss, steps);
-  auto run = [&] {
+  const std::function<void()> run = [&] {
     share.backward(options.gradient.value_or(at::Tensor()), options.retain_graph || options.create_graph,
                    options.create_graph);
   };
   detail::UncalledModels uncalled(*state_);
   if (state_->group)
     state_->group->run("the all-reduce of gradients in backward", run);
+  else if (state_->tracing)
+    xla::run_backward(run);
   else
     run();
   uncalled.check();

@@ -48,7 +48,8 @@ std::optional<std::string> repetition_text(const Comparison& c) {
                     : find_repetition(before, c.names, c.likeness().prefix);
   if (!found) return {};
   if (!more) std::swap(found->longer, found->shorter);
-  return "a block of " + counted(found->block, "operation") + " is repeated " +
+  const CallSite within = c.before().operations[c.likeness().prefix - found->block].site;
+  return "a block of " + counted(found->block, "operation") + within.where() + " is repeated " +
          counted(found->longer, "time") + " instead of " + std::to_string(found->shorter);
 }
 
@@ -60,6 +61,27 @@ Found other_repetition(const Comparison& c) {
 }
 
 // --- inputs ------------------------------------------------------------------------------------------------
+
+// Operands are counted through the program; which operation takes this one.
+size_t taker_of(const ProgramSummary& program, size_t operand) {
+  const auto next =
+      std::upper_bound(program.operations.begin(), program.operations.end(), operand,
+                       [](size_t at, const auto& operation) { return at < operation.operands; });
+  return static_cast<size_t>(next - program.operations.begin()) - 1;
+}
+
+// "input 'data', first used at train.cpp:87,".
+std::string used_text(const ProgramSummary& program, size_t input) {
+  const std::string text = "input " + input_text(program, input);
+  const auto is_it = [&](const Source& source) {
+    return source.kind == Node::Kind::leaf && program.input_of(source) == input;
+  };
+  const auto found = std::find_if(program.operands.begin(), program.operands.end(), is_it);
+  if (found == program.operands.end()) return text;
+  const size_t taker = taker_of(program, static_cast<size_t>(found - program.operands.begin()));
+  const std::string where = program.operations[taker].site.where();
+  return where.empty() ? text : text + ", first used" + where + ",";
+}
 
 // The one dimension in which the shapes differ, if they differ in nothing else.
 std::optional<size_t> differing_dimension(const Shape& a, const Shape& b) {
@@ -88,7 +110,7 @@ std::vector<int64_t> sizes_before(const Comparison& c, size_t input, size_t dime
 Finding other_size(const Comparison& c, size_t input, size_t dimension) {
   const int64_t size = c.now.inputs[input].shape.dims[dimension];
   const std::vector<int64_t> sizes = sizes_before(c, input, dimension);
-  std::string fact = "input " + input_text(c.now, input) + " has ";
+  std::string fact = used_text(c.now, input) + " has ";
   fact += dimension == 0 ? counted(static_cast<size_t>(size), "row")
                          : "size " + std::to_string(size) + " in dimension " + std::to_string(dimension);
   fact += " where it had " + alternatives(sizes);
@@ -103,7 +125,7 @@ Finding other_size(const Comparison& c, size_t input, size_t dimension) {
 
 Finding other_shape(const Comparison& c, size_t input, const Shape& before) {
   const Shape& now = c.now.inputs[input].shape;
-  const std::string subject = "input " + input_text(c.now, input) + " is ";
+  const std::string subject = used_text(c.now, input) + " is ";
   if (now.dims == before.dims)
     return {subject + name_of(now.dtype) + " where it was " + name_of(before.dtype),
             "Convert it to one dtype in every step, best where it is made."};
@@ -134,6 +156,15 @@ Found changed_input(const Comparison& c) {
 
 // --- operations --------------------------------------------------------------------------------------------
 
+// "after 3 equal operations, "; names the line of the last where that of the next is not known.
+std::string equal_text(const Comparison& c) {
+  const size_t prefix = c.likeness().prefix;
+  const bool named = prefix == c.names.size() || c.now.operations[prefix].site;
+  const std::string last = named ? "" : c.now.operations[prefix - 1].site.where();
+  return "after " + counted(prefix, "equal operation") +
+         (last.empty() ? "" : (prefix == 1 ? "" : ", the last") + last) + ", ";
+}
+
 std::string parting_text(const Comparison& c) {
   const auto& before = c.likeness().names;
   const size_t prefix = c.likeness().prefix, both = std::min(before.size(), c.names.size());
@@ -141,31 +172,37 @@ std::string parting_text(const Comparison& c) {
   while (prefix + suffix < both &&
          before.rbegin()[static_cast<int64_t>(suffix)] == c.names.rbegin()[static_cast<int64_t>(suffix)])
     ++suffix;
-  std::string where =
-      prefix == 0 ? "at the beginning, " : "after " + counted(prefix, "equal operation") + ", ";
+  const std::string where = prefix == 0 ? "at the beginning, " : equal_text(c);
   if (prefix + suffix < both)
     return where + place_text(c.now, prefix) + " is recorded where " + quoted(c.before().form_of(prefix).op) +
-           " was";
+           c.before().operations[prefix].site.where() + " was";
   const bool more = c.names.size() > before.size();
   const size_t others = std::max(before.size(), c.names.size()) - both - 1;
   return where + (more ? has_become(place_text(c.now, prefix), others, "recorded")
                        : is_no_longer(place_text(c.before(), prefix), others, "recorded"));
 }
 
-// The inputs that results overwrite.
-struct Updated {
-  std::vector<size_t> inputs;
-  Texts names;  // or else shapes
-};
-Updated updated_by(const ProgramSummary& program) {
-  Updated updated;
-  for (int leaf : program.aliases) {
-    if (leaf < 0) continue;
-    const auto& [name, shape] = program.inputs[static_cast<size_t>(leaf)];
-    updated.inputs.push_back(static_cast<size_t>(leaf));
-    updated.names.push_back(name.empty() ? to_string(shape) : name);
-  }
-  return updated;
+// The inputs that results of `program` overwrite and those of `other` do not, by name or else by shape.
+std::vector<size_t> updated_only_by(const ProgramSummary& program, const ProgramSummary& other) {
+  const auto inputs_of = [](const ProgramSummary& one) {
+    std::vector<size_t> inputs;
+    for (int leaf : one.aliases) {
+      if (leaf >= 0) inputs.push_back(static_cast<size_t>(leaf));
+    }
+    return inputs;
+  };
+  const auto names_of = [&](const ProgramSummary& one) {
+    Texts names;
+    for (size_t input : inputs_of(one)) {
+      const auto& [name, shape] = one.inputs[input];
+      names.push_back(name.empty() ? to_string(shape) : name);
+    }
+    return names;
+  };
+  const std::vector<size_t> all = inputs_of(program);
+  std::vector<size_t> only;
+  for (size_t position : surplus(names_of(program), names_of(other))) only.push_back(all[position]);
+  return only;
 }
 
 bool has_input(const ProgramSummary& program, const std::string& name) {
@@ -175,15 +212,45 @@ bool has_input(const ProgramSummary& program, const std::string& name) {
 
 using Words = std::string (*)(const std::string& what, size_t others, const std::string& so);
 
+bool is_parameter(const Input& input) { return input.name.starts_with("parameter "); }
+
+bool updates_parameters(const ProgramSummary& program) {
+  return std::any_of(program.aliases.begin(), program.aliases.end(), [&](int leaf) {
+    return leaf >= 0 && is_parameter(program.inputs[static_cast<size_t>(leaf)]);
+  });
+}
+
+// The parameters that only `program` updates, of two that update some; nothing if there are none.
+std::string training_text(const ProgramSummary& program, const ProgramSummary& other, Words words,
+                          const char* why) {
+  std::vector<size_t> inputs = updated_only_by(program, other);
+  std::erase_if(inputs, [&](size_t input) { return !is_parameter(program.inputs[input]); });
+  if (inputs.empty()) return {};
+  return words(input_text(program, inputs[0]), inputs.size() - 1, "trained") + why;
+}
+
+Found other_training(const Comparison& c) {
+  if (!updates_parameters(c.now) || !updates_parameters(c.before())) return {};
+  std::string fact =
+      training_text(c.now, c.before(), has_become, ", having a gradient now (thawed, or used by the loss)");
+  const std::string lost = training_text(c.before(), c.now, is_no_longer,
+                                         ", having no gradient now (frozen, or not used by the loss)");
+  if (!fact.empty() && !lost.empty()) fact += "; ";
+  fact += lost;
+  if (fact.empty()) return {};
+  return Finding{
+      fact + "; " + parting_text(c),
+      "Each set of parameters that are trained together is one program: have few sets, or keep parameters as "
+      "they are with a group of their own whose learning rate is 0, which may change at no cost."};
+}
+
 // What is updated in `program` only; `absent`: what to add if the other has no such input at all.
 std::string update_text(const ProgramSummary& program, const ProgramSummary& other, Words words,
                         const char* absent) {
-  const Updated mine = updated_by(program);
-  const std::vector<size_t> positions = surplus(mine.names, updated_by(other).names);
-  if (positions.empty()) return {};
-  const size_t first = mine.inputs[positions[0]];
-  const std::string& name = program.inputs[first].name;
-  const std::string text = words("input " + input_text(program, first), positions.size() - 1, "updated");
+  const std::vector<size_t> inputs = updated_only_by(program, other);
+  if (inputs.empty()) return {};
+  const std::string& name = program.inputs[inputs[0]].name;
+  const std::string text = words("input " + input_text(program, inputs[0]), inputs.size() - 1, "updated");
   return name.empty() || has_input(other, name) ? text : text + absent;
 }
 
@@ -202,9 +269,11 @@ Found other_updates(const Comparison& c) {
 Found unlike_any(const Comparison& c) {
   const Likeness& like = c.likeness();
   if (like.related()) return {};
+  const std::string begins = c.now.operations.empty() ? "" : c.now.operations[0].site.where();
   return Finding{
       "it has little in common with any before: of its " + counted(like.kinds_now, "kind") +
-          " of operations, the one most like it has " + std::to_string(like.kinds_shared),
+          " of operations, the one most like it has " + std::to_string(like.kinds_shared) +
+          (begins.empty() ? "" : "; it begins" + begins),
       "Evaluation, and reading a value in the middle of a step, make programs of their own. If more "
       "follow, read values after the step has ended."};
 }
@@ -234,34 +303,33 @@ Found other_argument(const Comparison& c) {
   return {};
 }
 
-// Operands are counted through the program; which operation takes this one.
-size_t taker_of(const ProgramSummary& program, size_t operand) {
-  const auto next =
-      std::upper_bound(program.operations.begin(), program.operations.end(), operand,
-                       [](size_t at, const auto& operation) { return at < operation.operands; });
-  return static_cast<size_t>(next - program.operations.begin()) - 1;
-}
-
 Found other_operand(const Comparison& c) {
   const auto &now = c.now.operands, &before = c.before().operands;
   const auto same = [&](const Source& a, const Source& b) {
     if (a != b || a.kind != Node::Kind::leaf) return a == b;
-    return c.now.inputs[static_cast<size_t>(a.index)].shape ==
-           c.before().inputs[static_cast<size_t>(b.index)].shape;
+    const size_t is = c.now.input_of(a), was = c.before().input_of(b);
+    return is == was && c.now.inputs[is].shape == c.before().inputs[was].shape;
   };
   const auto [is, was] = std::mismatch(now.begin(), now.end(), before.begin(), before.end(), same);
   if (is == now.end() || was == before.end()) return {};
   const std::string place = place_text(c.now, taker_of(c.now, static_cast<size_t>(is - now.begin())));
   const std::string source_now = source_text(c.now, *is), source_before = source_text(c.before(), *was);
+  if (is->kind == Node::Kind::number && was->kind == Node::Kind::number)
+    return Finding{place + " takes another number of the step's, shared with other operations or no more",
+                   look_for_a_branch};
+  const char* tie_early = "Tie parameters, and untie them, before the first step, and leave them so.";
   const size_t inputs_now = c.now.inputs.size(), inputs_before = c.before().inputs.size();
   const bool both_inputs = is->kind == Node::Kind::leaf && was->kind == Node::Kind::leaf;
+  if (both_inputs && source_now == source_before && inputs_now == inputs_before)
+    return Finding{place + " takes " + source_now + " through another of the tensors that share its memory",
+                   tie_early};
   if (!both_inputs || inputs_now == inputs_before)
     return Finding{place + " takes " + source_now + " where it took " + source_before, look_for_a_branch};
   return Finding{source_before + " and " + source_now +
                      (inputs_now < inputs_before ? " are one tensor now and were two before"
                                                  : " are two tensors now and were one before") +
                      ", in " + place,
-                 "Tie parameters, and untie them, before the first step, and leave them so."};
+                 tie_early};
 }
 
 // The operands are the same.
@@ -281,25 +349,28 @@ Found other_number(const Comparison& c) {
 
 // --- results -----------------------------------------------------------------------------------------------
 
-// With the place, if the places of both programs can be compared.
-Texts result_texts(const ProgramSummary& program, bool placed) {
+// What is compared: with the place, if the places of both programs can be, and without the line.
+Texts results_to_compare(const ProgramSummary& program, bool placed) {
   Texts texts;
   for (const Source& source : program.results)
-    texts.push_back(placed ? source_text(program, source) : unplaced_text(program, source));
+    texts.push_back(bare_text(program, source) + (placed ? " " + std::to_string(source.index) : ""));
   return texts;
 }
 
 Found other_results(const Comparison& c) {
   const bool placed = c.likeness().same_order();
-  const Texts now = result_texts(c.now, placed), before = result_texts(c.before(), placed);
+  const auto told = [&](const ProgramSummary& program, size_t result) {
+    return (placed ? source_text : unplaced_text)(program, program.results[result]);
+  };
+  const Texts now = results_to_compare(c.now, placed), before = results_to_compare(c.before(), placed);
   const std::vector<size_t> more = surplus(now, before), fewer = surplus(before, now);
   const char* advice =
       "A tensor that outlives the step, such as one that is kept to be logged, is a result of the program: "
       "keep the same ones in every step, or none, and numbers that were read after the step instead.";
   std::string fact;
-  if (!more.empty()) fact = has_become(now[more[0]], more.size() - 1, "kept");
+  if (!more.empty()) fact = has_become(told(c.now, more[0]), more.size() - 1, "kept");
   if (!more.empty() && !fewer.empty()) fact += "; ";
-  if (!fewer.empty()) fact += is_no_longer(before[fewer[0]], fewer.size() - 1, "kept");
+  if (!fewer.empty()) fact += is_no_longer(told(c.before(), fewer[0]), fewer.size() - 1, "kept");
   if (!fact.empty()) return Finding{fact, advice};
   if (c.now.results == c.before().results || !placed) return {};
   return Finding{"the same results are kept in another order", "Compute them in one order in every step."};
@@ -329,7 +400,7 @@ Finding difference(const Comparison& c) {
   std::vector<Finder> finders;
   if (like.related()) finders = {changed_input};
   if (!like.same_operations())
-    finders.insert(finders.end(), {other_updates, other_repetition, unlike_any});
+    finders.insert(finders.end(), {other_training, other_updates, other_repetition, unlike_any});
   else if (!like.same_order())
     finders.push_back(other_results);
   else
@@ -343,32 +414,51 @@ Finding difference(const Comparison& c) {
           "If this goes on, it is a fault of ivme: please report it."};
 }
 
-std::string first_program(const ProgramSummary& now) {
-  return "A first program was compiled: it has " + counted(now.operations.size(), "operation") + " and " +
+std::string first_program(const ProgramSummary& now, const std::string& made) {
+  return "A first program was " + made + ": it has " + counted(now.operations.size(), "operation") + " and " +
          counted(now.inputs.size(), "input") +
          ". Steps that record the same operations on the same shapes run without compiling.";
+}
+
+// The operations that both programs begin with come from the same lines.
+ProgramSummary with_lines_of(const Comparison& c) {
+  ProgramSummary now = c.now;
+  for (size_t i = 0; i < c.likeness().prefix; ++i) now.operations[i].site = c.before().operations[i].site;
+  return now;
+}
+
+const char* programs_text(size_t programs) { return programs == 1 ? "there is " : "there are "; }
+
+std::string cost_text(const Cost& cost) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f s", cost.seconds);
+  if (cost.way == Cost::Way::known) return "It had been compiled already";
+  return (cost.way == Cost::Way::loaded ? "Reading it from the cache took " : "Compiling took ") +
+         std::string(seconds);
 }
 
 }  // namespace
 
 std::string difference_from(const std::vector<const ProgramSummary*>& known, const ProgramSummary& now) {
-  const auto [fact, advice] = difference(compare(known, now));
+  Comparison c = compare(known, now);
+  std::optional<ProgramSummary> with_lines;
+  if (!now.has_lines) with_lines = with_lines_of(c);
+  const auto [fact, advice] = difference({.now = with_lines ? *with_lines : now,
+                                          .names = std::move(c.names),
+                                          .known = std::move(c.known),
+                                          .nearest = c.nearest});
   return fact + ". " + advice;
 }
 
 std::string explain(const std::vector<const ProgramSummary*>& known, const ProgramSummary& now,
-                    double seconds) {
-  std::string text;
-  if (known.empty()) {
-    text = first_program(now);
-  } else {
-    text = "Another program was compiled: " + difference_from(known, now);
-  }
-  char spent[32];
-  std::snprintf(spent, sizeof spent, "%.1f", seconds);
+                    const Cost& cost) {
+  const char* made = cost.way == Cost::Way::compiled ? "compiled" : "needed";
+  const std::string text =
+      known.empty() ? first_program(now, made)
+                    : std::string("Another program was ") + made + ": " + difference_from(known, now);
   const size_t programs = known.size() + 1;
-  return text + " Compiling took " + spent + " s; there " + (programs == 1 ? "is " : "are ") +
-         counted(programs, "program") + " now.";
+  return text + " " + cost_text(cost) + "; " + programs_text(programs) + counted(programs, "program") +
+         " now.";
 }
 
 }  // namespace ivme::xla

@@ -88,14 +88,17 @@ class Summarizer {
 
  private:
   size_t index_of(const Node& node) {
-    if (node.kind == Node::Kind::leaf) return inputs_.at(identity(node));
+    if (node.kind == Node::Kind::leaf) {
+      summary.leaves.push_back(inputs_.at(identity(node)));
+      return summary.leaves.size() - 1;
+    }
     if (node.kind == Node::Kind::number) {
       summary.numbers.push_back(node.shapes[0].dtype);
       return summary.numbers.size() - 1;
     }
     const auto [form, is_new] = forms_.emplace(node.hash, summary.forms.size());
     if (is_new) summary.forms.push_back({node.op->name, node.arguments, node.shapes, node.hash});
-    summary.operations.push_back({form->second, summary.operands.size()});
+    summary.operations.push_back({form->second, summary.operands.size(), {}});
     for (const Value& operand : node.operands) summary.operands.push_back(source(operand));
     return summary.operations.size() - 1;
   }
@@ -114,7 +117,20 @@ ProgramSummary summarize(const Graph& graph, const NameOf& name_of) {
   for (const Node* node : graph.order) summarizer.add(*node);
   for (const Value& root : graph.roots) summarizer.summary.results.push_back(summarizer.source(root));
   summarizer.summary.aliases = graph.aliases;
+  add_lines(graph, summarizer.summary);
   return std::move(summarizer.summary);
+}
+
+void add_lines(const Graph& graph, ProgramSummary& summary) {
+  if (summary.has_lines) return;
+  size_t operation = 0;
+  bool any = false;
+  for (const Node* node : graph.order) {
+    if (node->kind != Node::Kind::operation) continue;
+    summary.operations[operation++].site = node->site;
+    any = any || node->site;
+  }
+  summary.has_lines = any || operation == 0;
 }
 
 Comparison compare(const std::vector<const ProgramSummary*>& known, const ProgramSummary& now) {

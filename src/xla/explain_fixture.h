@@ -91,7 +91,7 @@ class Explain : public testing::Test {
 inline std::string explained(const std::vector<ProgramSummary>& known, const ProgramSummary& now) {
   std::vector<const ProgramSummary*> pointers;
   for (const ProgramSummary& one : known) pointers.push_back(&one);
-  std::string text = explain(pointers, now, 2.46);
+  std::string text = explain(pointers, now, {.seconds = 2.46});
   const std::string first = "Another program was compiled: ";
   const std::string last =
       " Compiling took 2.5 s; there are " + std::to_string(known.size() + 1) + " programs now.";
@@ -112,6 +112,9 @@ inline const std::string result_advice =
     "keep the same ones in every step, or none, and numbers that were read after the step instead.";
 inline const std::string loop_advice =
     " Let it run for one length, padded and masked, or for one of a few (buckets).";
+inline const std::string training_advice =
+    " Each set of parameters that are trained together is one program: have few sets, or keep parameters as "
+    "they are with a group of their own whose learning rate is 0, which may change at no cost.";
 inline const std::string update_advice =
     " Parameters that are frozen, thawed or tied, optimizer state that the first step makes, and steps "
     "without optimizer.step() do that. Each kind of step is compiled once: have few kinds.";

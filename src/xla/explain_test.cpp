@@ -13,9 +13,23 @@ using namespace explain_fixture;
 TEST_F(Explain, the_first_program_needs_no_comparison) {
   const Value x = input("data", {2, 3});
   EXPECT_EQ(
-      explain({}, program({relu(x)}), 0.04),
+      explain({}, program({relu(x)}), {.seconds = 0.04}),
       "A first program was compiled: it has 1 operation and 1 input. Steps that record the same operations "
       "on the same shapes run without compiling. Compiling took 0.0 s; there is 1 program now.");
+}
+
+TEST_F(Explain, what_was_not_compiled_is_not_said_to_be) {
+  const Value x = input("data", {2, 3});
+  const ProgramSummary before = program({relu(x)}), now = program({tanh(relu(x))});
+  const std::string why =
+      "after 1 equal operation, 'aten::tanh' (operation 2 of 2) is recorded now and was not before." +
+      branch_advice;
+  EXPECT_EQ(explain({&before}, now, {Cost::Way::loaded, 0.31}),
+            "Another program was needed: " + why +
+                " Reading it from the cache took 0.3 s; there are 2 programs now.");
+  EXPECT_EQ(
+      explain({&before}, now, {Cost::Way::known, 0}),
+      "Another program was needed: " + why + " It had been compiled already; there are 2 programs now.");
 }
 
 // --- inputs ------------------------------------------------------------------------------------------------
@@ -219,20 +233,54 @@ TEST_F(Explain, inputs_that_become_one_are_tied_parameters) {
           advice);
 }
 
+// Both have the memory of one input, which two tensors share.
+TEST_F(Explain, which_of_two_tied_tensors_is_taken_is_told) {
+  const Value a = input("parameter encoder", {3, 3});
+  const Value b{make_leaf(a.node->buffer, a.shape())};
+  const Value begun = multiply(a, b);
+  EXPECT_EQ(explained({program({mm(begun, b)})}, program({mm(begun, a)})),
+            "'aten::mm' (operation 2 of 2) takes input 'parameter encoder' through another of the tensors "
+            "that share its memory. Tie parameters, and untie them, before the first step, and leave them "
+            "so.");
+  EXPECT_TRUE(
+      explained({program({multiply(a, b)})}, program({multiply(a, a)}))
+          .starts_with("'aten::mul.Tensor' (operation 1 of 1) takes input 'parameter encoder' through"));
+}
+
+TEST_F(Explain, a_number_that_is_shared_is_told) {
+  const Value a = input("data", {2, 3});
+  const auto one = make_number(Dtype::f32, 1.0), other = make_number(Dtype::f32, 1.0);
+  EXPECT_EQ(explained({program({scale(scale(a, one), other)})}, program({scale(scale(a, one), one)})),
+            "'aten::mul.Scalar' (operation 2 of 2) takes another number of the step's, shared with other "
+            "operations or no more." +
+                branch_advice);
+}
+
 TEST_F(Explain, a_parameter_that_is_thawed_or_frozen_is_named) {
   const Value a = input("parameter 0.weight", {3, 3}), b = input("parameter 2.weight", {3, 3});
   const Value loss = mm(relu(a), b);
   const ProgramSummary frozen = program({loss, multiply(b, loss)}, {{}, b});
   const ProgramSummary thawed = program({loss, multiply(b, loss), multiply(a, loss)}, {{}, b, a});
-  EXPECT_EQ(explained({frozen}, thawed),
-            "input 'parameter 0.weight' is updated now and was not before; after 3 equal operations, "
-            "'aten::mul.Tensor' (operation 4 of 4) is recorded now and was not before." +
-                update_advice);
+  EXPECT_EQ(
+      explained({frozen}, thawed),
+      "'parameter 0.weight' is trained now and was not before, having a gradient now (thawed, or used "
+      "by the loss); after 3 equal operations, 'aten::mul.Tensor' (operation 4 of 4) is recorded now and "
+      "was not before." +
+          training_advice);
   EXPECT_EQ(
       explained({thawed}, frozen),
-      "input 'parameter 0.weight' is not updated any more; after 3 equal operations, 'aten::mul.Tensor' "
-      "(operation 4 of 4) is not recorded any more." +
-          update_advice);
+      "'parameter 0.weight' is not trained any more, having no gradient now (frozen, or not used by the "
+      "loss); after 3 equal operations, 'aten::mul.Tensor' (operation 4 of 4) is not recorded any more." +
+          training_advice);
+}
+
+// A step without optimizer.step() freezes nothing.
+TEST_F(Explain, a_step_that_trains_nothing_is_no_frozen_parameter) {
+  const Value a = input("parameter 0.weight", {3, 3}), loss = relu(a);
+  EXPECT_EQ(explained({program({loss, multiply(a, loss)}, {{}, a})}, program({loss})),
+            "input 'parameter 0.weight' is not updated any more; after 1 equal operation, 'aten::mul.Tensor' "
+            "(operation 2 of 2) is not recorded any more." +
+                update_advice);
 }
 
 TEST_F(Explain, state_that_the_first_step_made_is_named) {

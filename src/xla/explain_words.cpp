@@ -92,15 +92,21 @@ std::string input_text(const ProgramSummary& program, size_t input) {
 }
 
 std::string place_text(const ProgramSummary& program, size_t operation) {
-  return quoted(program.form_of(operation).op) + place_of(program, operation);
+  return quoted(program.form_of(operation).op) + program.operations[operation].site.where() +
+         place_of(program, operation);
+}
+
+std::string bare_text(const ProgramSummary& program, const ProgramSummary::Source& source) {
+  if (source.kind == Node::Kind::leaf) return "input " + input_text(program, program.input_of(source));
+  if (source.kind == Node::Kind::number) return "a number";
+  const auto& form = program.form_of(static_cast<size_t>(source.index));
+  return "the " + to_string(form.shapes[static_cast<size_t>(source.output)]) + " of " + quoted(form.op);
 }
 
 std::string unplaced_text(const ProgramSummary& program, const ProgramSummary::Source& source) {
-  const auto index = static_cast<size_t>(source.index);
-  if (source.kind == Node::Kind::leaf) return "input " + input_text(program, index);
-  if (source.kind == Node::Kind::number) return "a number";
-  const auto& form = program.form_of(index);
-  return "the " + to_string(form.shapes[static_cast<size_t>(source.output)]) + " of " + quoted(form.op);
+  const std::string text = bare_text(program, source);
+  if (source.kind != Node::Kind::operation) return text;
+  return text + program.operations[static_cast<size_t>(source.index)].site.where();
 }
 
 std::string source_text(const ProgramSummary& program, const ProgramSummary::Source& source) {

@@ -21,10 +21,13 @@ std::string alternatives(const std::vector<int64_t>& numbers);  // "16, 64 or 5"
 
 // Differs for two arguments in one place that make two programs; operands are "a tensor".
 std::string argument_text(const Argument& argument);
-std::string input_text(const ProgramSummary& program, size_t input);      // "'data'", or its number and shape
-std::string place_text(const ProgramSummary& program, size_t operation);  // "'aten::mm' (operation 3 of 10)"
-// "the tensor<2x3xf32> of 'aten::mm' (operation 3 of 10)", "input 'data'"; without the place in parentheses.
+std::string input_text(const ProgramSummary& program, size_t input);  // "'data'", or its number and shape
+// "'aten::mm' at train.cpp:87 (operation 3 of 10)".
+std::string place_text(const ProgramSummary& program, size_t operation);
+// "the tensor<2x3xf32> of 'aten::mm' at train.cpp:87 (operation 3 of 10)", "input 'data'"; without the place
+// in parentheses; without the line as well, which may differ where programs do not.
 std::string source_text(const ProgramSummary& program, const ProgramSummary::Source& source);
 std::string unplaced_text(const ProgramSummary& program, const ProgramSummary::Source& source);
+std::string bare_text(const ProgramSummary& program, const ProgramSummary::Source& source);
 
 }  // namespace ivme::xla

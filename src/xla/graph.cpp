@@ -118,8 +118,11 @@ std::vector<Shape> shapes_of(const Op& op, const std::vector<Value>& operands,
   return outputs;
 }
 
+thread_local CallSite site_of_nodes;
+
 std::shared_ptr<Node> number_node(Dtype dtype) {
   auto node = std::make_shared<Node>();
+  node->site = site_of_nodes;
   node->kind = Node::Kind::number;
   node->shapes = {Shape{dtype, {}}};
   node->hash = mix_shape(number_tag, node->shapes[0]);
@@ -230,6 +233,21 @@ Node::~Node() {
   released = nullptr;
 }
 
+SiteOfNodes::SiteOfNodes(CallSite site) : before_(site_of_nodes) {
+  if (!before_) site_of_nodes = site;
+}
+SiteOfNodes::~SiteOfNodes() { site_of_nodes = before_; }
+CallSite SiteOfNodes::current() { return site_of_nodes; }
+
+std::string line_of(const Node& node) { return node.site.text(); }
+
+std::string described_at(const Node& node) {
+  if (node.kind == Node::Kind::leaf) return node.name ? "input '" + *node.name + "'" : "an input";
+  const std::string what =
+      node.kind == Node::Kind::number ? "a number" : "'" + std::string(node.op->name) + "'";
+  return what + node.site.where();
+}
+
 std::shared_ptr<Node> make_leaf(std::shared_ptr<Buffer> buffer, Shape shape) {
   auto node = std::make_shared<Node>();
   node->kind = Node::Kind::leaf;
@@ -263,6 +281,7 @@ std::shared_ptr<Node> make_operation(const Op& op, std::vector<Value> operands,
   for (const Value& operand : operands) hash = mix_shape(hash, operand.shape());
   auto node = std::make_shared<Node>();
   node->op = &op;
+  node->site = site_of_nodes;
   node->shapes = shapes_of(op, operands, arguments, hash);
   node->operands = std::move(operands);
   node->arguments = std::move(arguments);

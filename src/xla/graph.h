@@ -6,6 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "support/call_site.h"
+
 namespace ivme::xla {
 
 class Buffer;
@@ -86,6 +88,8 @@ struct Node {
   std::vector<Shape> shapes;  // of the outputs
   uint64_t hash = 0;          // of op, arguments and shapes; not of operands, buffer or number
 
+  CallSite site;  // of the user's call that recorded it, where lines are wanted; no part of the hash
+
   std::shared_ptr<const std::string> name;  // leaf: what the user calls it; null where that is not known
   std::shared_ptr<Buffer> buffer;           // leaf; null while an execution is under way that will fill it
   union {                                   // number: by the dtype of shapes[0]
@@ -103,6 +107,26 @@ std::shared_ptr<Node> make_number(Dtype dtype, int64_t value, std::shared_ptr<co
 // Infers the shapes from the op's row (lower/op.h); throws Error when the row refuses the arguments.
 std::shared_ptr<Node> make_operation(const Op& op, std::vector<Value> operands,
                                      std::vector<Argument> arguments);
+
+// While it lives, the operations and numbers that this thread makes have this site. Of nested ones the
+// outermost counts.
+class SiteOfNodes {
+ public:
+  explicit SiteOfNodes(CallSite site);
+  ~SiteOfNodes();
+  SiteOfNodes(const SiteOfNodes&) = delete;
+  SiteOfNodes& operator=(const SiteOfNodes&) = delete;
+  static CallSite current();
+
+ private:
+  CallSite before_;
+};
+
+// "train.cpp:87": the line of the user's program that recorded the node, "train.cpp:87 (backward)" for its
+// part of the backward pass; "" where that is not known (CallSite::text).
+std::string line_of(const Node& node);
+// "'aten::mul.Tensor' at train.cpp:87", "'aten::mul.Tensor'", "a number at train.cpp:87", "input 'data'".
+std::string described_at(const Node& node);
 
 uint64_t mix(uint64_t hash, uint64_t value);
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "ivme/error.h"
 #include "process/environment.h"
@@ -16,6 +17,7 @@ namespace ivme::xla {
 namespace {
 
 constexpr int most_explanations = 8;
+constexpr int most_steps_to_learn = 64;  // taking lines costs more than recording
 
 struct All {
   std::mutex mutex;
@@ -48,9 +50,37 @@ void dump(const std::string& text, size_t number) {
 
 }  // namespace
 
+WantOfLines::WantOfLines(WantOfLines&& other) noexcept : wanted_(std::exchange(other.wanted_, false)) {}
+
+WantOfLines& WantOfLines::operator=(WantOfLines&& other) noexcept {
+  set(false);
+  wanted_ = std::exchange(other.wanted_, false);
+  return *this;
+}
+
+void WantOfLines::set(bool wanted) {
+  count_ += static_cast<int>(wanted) - static_cast<int>(wanted_);
+  wanted_ = wanted;
+}
+
+void ProgramsOfLoop::always_want_lines(bool always) {
+  always_ = always;
+  if (always) want_.set(true);
+}
+
+// A program that came when no lines were taken gets them when it runs again.
+void ProgramsOfLoop::learn_lines(const Graph& graph, const Known& known) {
+  if (!want_.wanted()) return;
+  add_lines(graph, (known.trains ? training_ : evaluation_)[known.index]);
+  const auto complete = [](const ProgramSummary& program) { return program.has_lines; };
+  const bool done = std::ranges::all_of(training_, complete) && std::ranges::all_of(evaluation_, complete);
+  if (!always_ && (done || --steps_to_learn_ <= 0)) want_.set(false);
+}
+
 void ProgramsOfLoop::note(const Graph& graph) {
   unexplained_ = nullptr;
-  if (keys_.count(graph.key)) return;
+  if (const auto known = keys_.find(graph.key); known != keys_.end())
+    return learn_lines(graph, known->second);
   const bool trains = std::ranges::any_of(graph.aliases, [](int leaf) { return leaf >= 0; });
   auto& alike = trains ? training_ : evaluation_;
   ProgramSummary summary = summarize(graph, name_of_input);
@@ -62,12 +92,14 @@ void ProgramsOfLoop::note(const Graph& graph) {
                      ? "it is the first that updates state. Allow one program for each kind of step."
                      : "it is the first that updates no state, an evaluation say. Allow one program for each "
                        "kind of step."));
-  keys_.insert(graph.key);
+  keys_.emplace(graph.key, Known{trains, alike.size()});
+  steps_to_learn_ = most_steps_to_learn;
+  want_.set(true);
   if (alike.size() >= static_cast<size_t>(trains ? expected_ : 1)) unexplained_ = &alike;
   alike.push_back(std::move(summary));
 }
 
-void ProgramsOfLoop::explain_new(double seconds) {
+void ProgramsOfLoop::explain_new(const Cost& cost) {
   if (!unexplained_ || told_ > most_explanations) return;
   if (told_++ == most_explanations) {
     std::fputs("ivme: further programs are not explained.\n", stderr);
@@ -76,7 +108,7 @@ void ProgramsOfLoop::explain_new(double seconds) {
   auto known = pointers(*unexplained_);
   const ProgramSummary& now = *known.back();
   known.pop_back();
-  std::fprintf(stderr, "ivme: %s\n", explain(known, now, seconds).c_str());
+  std::fprintf(stderr, "ivme: %s\n", explain(known, now, cost).c_str());
 }
 
 std::string ProgramsOfLoop::difference(uint64_t from, uint64_t to) const {
@@ -92,7 +124,8 @@ std::string ProgramsOfLoop::difference(uint64_t from, uint64_t to) const {
 Compiled compiled(const Graph& graph, Client& client) {
   std::lock_guard lock(all().mutex);
   auto& by_key = all().by_key;
-  if (auto known = by_key.find(graph.key); known != by_key.end()) return {known->second, 0};
+  if (auto known = by_key.find(graph.key); known != by_key.end())
+    return {known->second, {Cost::Way::known, 0}};
   std::string text = lower(graph);
   dump(text, by_key.size());
   std::shared_ptr<Executable> executable;
@@ -101,7 +134,8 @@ Compiled compiled(const Graph& graph, Client& client) {
     return !executable->from_cache();
   });
   by_key.emplace(graph.key, executable);
-  return {executable, executable->seconds()};
+  const auto way = executable->from_cache() ? Cost::Way::loaded : Cost::Way::compiled;
+  return {executable, {way, executable->seconds()}};
 }
 
 int64_t count_programs() {

@@ -50,8 +50,8 @@ Graph trace(const Pending& pending) {
 
 std::shared_ptr<Executable> executable_of(const Graph& graph, Context* context) {
   if (context) context->programs.note(graph);
-  auto [executable, seconds] = compiled(graph, *device_client());
-  if (context) context->programs.explain_new(seconds);
+  auto [executable, cost] = compiled(graph, *device_client());
+  if (context) context->programs.explain_new(cost);
   return executable;
 }
 
@@ -90,7 +90,27 @@ std::vector<bool> donations(const std::vector<std::shared_ptr<Buffer>>& inputs,
   return donated;
 }
 
+void refuse_after_failure(const Context* context) {
+  if (context && !context->failure.empty())
+    throw Error(
+        "The step cannot go on: the execution of one before it failed, and the state that it was updating is "
+        "lost. Start again from a checkpoint. The failure was: " +
+        context->failure);
+}
+
+// Remembers a failure that costs the context's state.
+template <class Call>
+auto fatal_to(Context* context, Call call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    if (context && context->failure.empty()) context->failure = error.what();
+    throw;
+  }
+}
+
 void run(Pending pending, Context* context, Capture* capture = nullptr) {
+  refuse_after_failure(context);
   Graph graph = trace(pending);
   auto executable = executable_of(graph, context);
   if (capture) capture->observe(graph, pending, executable);
@@ -101,17 +121,19 @@ void run(Pending pending, Context* context, Capture* capture = nullptr) {
   settle(pending, leaves);
   pending = {};
   graph = {};
-  auto outputs = start(*executable, std::move(inputs), aliases);
+  auto outputs = start(context, *executable, std::move(inputs), aliases);
   for (size_t i = 0; i < leaves.size(); ++i) leaves[i]->buffer = std::move(outputs[i]);
 }
 
-void tell_of_a_cut() {
-  static std::atomic<bool> told{false};
-  if (told.exchange(true)) return;
-  std::fputs(
-      "ivme: a value on xla was read in the middle of a step, so the step ran as two programs. Read the loss "
-      "and the like after optimizer.step(); said once.\n",
-      stderr);
+std::atomic<bool> told_of_a_cut{false};
+
+void tell_of_a_cut(CallSite at) {
+  if (told_of_a_cut.exchange(true)) return;
+  const std::string line = at.text();
+  std::fprintf(stderr,
+               "ivme: %s%sa value on xla was read in the middle of a step, so the step ran as two programs. "
+               "Read the loss and the like after optimizer.step(); said once.\n",
+               line.c_str(), line.empty() ? "" : ": ");
 }
 
 // A view is cut out on the host: that needs no program.
@@ -170,8 +192,9 @@ void note_fallback(const std::string& name) {
   std::lock_guard lock(device().mutex);
   if (device().told_fallbacks.insert(name).second)
     std::fprintf(stderr,
-                 "ivme: %s is computed on the CPU, as IVME_XLA_CPU_FALLBACK asks; each call cuts the step.\n",
-                 name.c_str());
+                 "ivme: %s%s is computed on the CPU, as IVME_XLA_CPU_FALLBACK asks; each call cuts the "
+                 "step.\n",
+                 name.c_str(), CallSite::here().where().c_str());
 }
 
 void note_seeding() { ++device().seedings; }
@@ -183,21 +206,30 @@ void adopt(const at::Tensor& tensor, const ContextPtr& context, std::string name
 
 bool has_context(const at::Tensor& tensor) { return storage_of(tensor).context() != nullptr; }
 
+void set_name(const at::Tensor& tensor, std::string name) { storage_of(tensor).set_name(std::move(name)); }
+std::string name_of(const at::Tensor& tensor) {
+  return tensor.device().is_xla() ? storage_of(tensor).name() : std::string();
+}
+
+bool wants_lines(const ContextPtr& context) { return context && context->programs.wants_lines(); }
+
 void hold(const ContextPtr& context, const at::Tensor& tensor) {
   if (tensor.device().is_xla()) context->held.push_back(tensor.detach());
 }
 
 void end_step(const ContextPtr& context, Capture* capture) {
+  refuse_after_failure(context.get());
   Pending pending = pending_of(context);
   const bool was_cut = std::exchange(context->was_cut, false);
   const bool counts = was_cut || !pending.storages.empty() || context->position > 0;
-  if (was_cut && !pending.storages.empty()) tell_of_a_cut();
+  if (was_cut && !pending.storages.empty()) tell_of_a_cut(context->cut_at);
   if (!pending.storages.empty()) run(std::move(pending), context.get(), capture);
   context->held.clear();
   if (counts) context->next_step();
 }
 
 void flush(const ContextPtr& context) {
+  refuse_after_failure(context.get());
   Pending pending = pending_of(context);
   if (!pending.storages.empty()) run(std::move(pending), context.get());
 }
@@ -215,11 +247,11 @@ void upload_numbers(const std::vector<PackedNumbers>& packs, std::vector<std::sh
     inputs.push_back(upload(device_client(), pack.bytes.data(), pack.shape));
 }
 
-std::vector<std::shared_ptr<Buffer>> start(const Executable& executable,
+std::vector<std::shared_ptr<Buffer>> start(Context* context, const Executable& executable,
                                            std::vector<std::shared_ptr<Buffer>> inputs,
                                            const std::vector<int>& aliases) {
   ++device().executions;
-  return execute(executable, inputs, donations(inputs, aliases));
+  return fatal_to(context, [&] { return execute(executable, inputs, donations(inputs, aliases)); });
 }
 
 void count_replay(Context& context) {
@@ -235,14 +267,16 @@ at::Tensor to_host(const at::Tensor& tensor) {
   const LazyStorage& storage = storage_of(tensor);
   if (Capture* capture = Capture::current()) capture->refuse("it reads a value on the host");
   Value value = storage.value();
+  const ContextPtr context = storage.context();
   if (value.node->kind != Node::Kind::leaf) {
     value = {};
-    auto context = storage.context();
+    if (context && !context->was_cut && !told_of_a_cut) context->cut_at = CallSite::here();
     run(pending_of(context, &storage), context.get());
     if (context) context->was_cut = true;
     value = storage.value();
   }
-  return download(tensor, *value.node);
+  if (!value.node->buffer) refuse_after_failure(context.get());
+  return fatal_to(context.get(), [&] { return download(tensor, *value.node); });
 }
 
 Value to_device(const at::Tensor& tensor) {

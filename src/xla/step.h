@@ -2,6 +2,7 @@
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,6 +33,15 @@ uint64_t seedings();
 void note_fallback(const std::string& name);
 // The tensor, which is on xla, belongs to this recording, and is called `name` in messages.
 void adopt(const at::Tensor& tensor, const ContextPtr& context, std::string name);
+// What messages call a tensor on xla; "" where nobody said.
+void set_name(const at::Tensor& tensor, std::string name);
+std::string name_of(const at::Tensor& tensor);
+// Whether the recording takes the lines of what it records now: while its programs are new. Names are wanted
+// then, too.
+bool wants_lines(const ContextPtr& context);
+// Runs a backward pass. What it records without a forward operation of its own belongs to this call, and so
+// do errors that know no better. For the user's thread.
+void run_backward(const std::function<void()>& run);
 
 // Whether the tensor, which is on xla, belongs to a recording.
 bool has_context(const at::Tensor& tensor);
@@ -55,8 +65,9 @@ void flush(const ContextPtr& context);
 // The pieces of a run, for replays. The leaf's buffer; throws Error when its value was lost.
 const std::shared_ptr<Buffer>& buffer_of(const Node& leaf);
 void upload_numbers(const std::vector<PackedNumbers>& packs, std::vector<std::shared_ptr<Buffer>>& inputs);
-// Donates the inputs that `aliases` names (Graph::aliases) and that nobody else holds.
-std::vector<std::shared_ptr<Buffer>> start(const Executable& executable,
+// Donates the inputs that `aliases` names (Graph::aliases) and that nobody else holds. A failure is the end of
+// the context, which may be null.
+std::vector<std::shared_ptr<Buffer>> start(Context* context, const Executable& executable,
                                            std::vector<std::shared_ptr<Buffer>> inputs,
                                            const std::vector<int>& aliases);
 void count_replay(Context& context);  // as a step

@@ -141,7 +141,7 @@ std::optional<std::vector<at::Tensor>> replay(const CapturedStep& step, Context&
   }
   LazyStorage::set_values(written);
   tensors.forget_values();
-  auto buffers = start(*step.executable, std::move(inputs), step.aliases);
+  auto buffers = start(&context, *step.executable, std::move(inputs), step.aliases);
   for (size_t i = 0; i < outputs.size(); ++i) outputs[i]->buffer = std::move(buffers[i]);
   count_replay(context);
 

@@ -13,6 +13,7 @@
 #include "ivme/error.h"
 #include "xla/step.h"
 #include "xla/trace/arguments.h"
+#include "xla/trace/origin.h"
 #include "xla/trace/record.h"
 #include "xla/trace/storage.h"
 
@@ -167,21 +168,21 @@ TORCH_LIBRARY_IMPL(_, XLA, library) {
 }
 
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
-  library.impl("empty.memory_format", empty);
-  library.impl("empty_strided", empty_strided);
-  library.impl("arange.start_out", arange_out);
-  library.impl("new_empty_strided", new_empty_strided);
-  library.impl("_copy_from", copy_from);
-  library.impl("_copy_from_and_resize", copy_from_and_resize);
-  library.impl("_local_scalar_dense", local_scalar_dense);
-  library.impl("equal", equal);
-  library.impl("as_strided", as_strided);
-  library.impl("as_strided_", as_strided_inplace);
-  library.impl("view", view);
-  library.impl("_reshape_alias", reshape_alias);
-  library.impl("alias", alias);
-  library.impl("unfold", unfold);
-  library.impl("set_.source_Storage_storage_offset", set_);
+  library.impl("empty.memory_format", Located<empty>::call);
+  library.impl("empty_strided", Located<empty_strided>::call);
+  library.impl("arange.start_out", Located<arange_out>::call);
+  library.impl("new_empty_strided", Located<new_empty_strided>::call);
+  library.impl("_copy_from", Located<copy_from>::call);
+  library.impl("_copy_from_and_resize", Located<copy_from_and_resize>::call);
+  library.impl("_local_scalar_dense", Located<local_scalar_dense>::call);
+  library.impl("equal", Located<equal>::call);
+  library.impl("as_strided", Located<as_strided>::call);
+  library.impl("as_strided_", Located<as_strided_inplace>::call);
+  library.impl("view", Located<view>::call);
+  library.impl("_reshape_alias", Located<reshape_alias>::call);
+  library.impl("alias", Located<alias>::call);
+  library.impl("unfold", Located<unfold>::call);
+  library.impl("set_.source_Storage_storage_offset", Located<set_>::call);
   library.impl("native_batch_norm", torch::CppFunction::makeFromBoxedFunction<&native_batch_norm>());
   // Those that libtorch would otherwise take apart, or that it has for CPU and CUDA only.
   for (const char* name :

@@ -11,6 +11,7 @@
 #include "xla/lower/op.h"
 #include "xla/step.h"
 #include "xla/trace/arguments.h"
+#include "xla/trace/origin.h"
 #include "xla/trace/record.h"
 #include "xla/trace/storage.h"
 
@@ -176,15 +177,15 @@ at::Tensor& randperm_out(int64_t n, Generator, at::Tensor& result) {
 }
 
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
-  library.impl("uniform_", uniform_);
-  library.impl("normal_", normal_);
-  library.impl("bernoulli_.float", bernoulli_float_);
-  library.impl("bernoulli_.Tensor", bernoulli_tensor_);
-  library.impl("bernoulli", bernoulli);
-  library.impl("random_.from", random_from_);
-  library.impl("random_.to", random_to_);
-  library.impl("random_", random_);
-  library.impl("randperm.generator_out", randperm_out);
+  library.impl("uniform_", Located<uniform_>::call);
+  library.impl("normal_", Located<normal_>::call);
+  library.impl("bernoulli_.float", Located<bernoulli_float_>::call);
+  library.impl("bernoulli_.Tensor", Located<bernoulli_tensor_>::call);
+  library.impl("bernoulli", Located<bernoulli>::call);
+  library.impl("random_.from", Located<random_from_>::call);
+  library.impl("random_.to", Located<random_to_>::call);
+  library.impl("random_", Located<random_>::call);
+  library.impl("randperm.generator_out", Located<randperm_out>::call);
 }
 
 }  // namespace

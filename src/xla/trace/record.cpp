@@ -8,6 +8,7 @@
 #include "xla/step.h"
 #include "xla/trace/host_number.h"
 #include "xla/trace/operation.h"
+#include "xla/trace/origin.h"
 #include "xla/trace/storage.h"
 
 namespace ivme::xla {
@@ -195,10 +196,19 @@ void push_results(const Operation& operation, const c10::FunctionSchema& schema,
   }
 }
 
-}  // namespace
+// Of the recording that the operation will belong to, as far as its first tensor tells.
+bool wants_line(c10::ArrayRef<c10::IValue> values) {
+  if (!WantOfLines::any()) return false;
+  for (const c10::IValue& value : values) {
+    const at::Tensor* tensor = value.isTensor() ? &value.toTensor() : nullptr;
+    if (!tensor || !tensor->defined() || !tensor->is_xla()) continue;
+    if (const ContextPtr context = storage_of(*tensor).context()) return context->programs.wants_lines();
+  }
+  return true;
+}
 
-void record(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  const Operation& operation = operation_of(handle);
+void record_operation(const c10::OperatorHandle& handle, const Operation& operation,
+                      torch::jit::Stack* stack) {
   if ((operation.instead || !operation.op) && falls_back()) {
     note_fallback(operation.name);
     return at::native::cpu_fallback(handle, stack);
@@ -224,6 +234,14 @@ void record(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::
   }
   torch::jit::drop(*stack, operation.arguments);
   for (size_t i = 0; i < operation.returns; ++i) stack->emplace_back(std::move(written[i]));
+}
+
+}  // namespace
+
+void record(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const Operation& operation = operation_of(handle);
+  const Origin here(wants_line(torch::jit::last(*stack, operation.arguments)));
+  with_line([&] { record_operation(handle, operation, stack); });
 }
 
 }  // namespace ivme::xla

@@ -124,8 +124,20 @@ ContextPtr LazyStorage::context() const {
 }
 
 void LazyStorage::adopt(ContextPtr context, std::string name) {
+  {
+    std::lock_guard lock(lists().mutex);
+    context_ = std::move(context);
+  }
+  set_name(std::move(name));
+}
+
+std::string LazyStorage::name() const {
   std::lock_guard lock(lists().mutex);
-  context_ = std::move(context);
+  return name_ ? *name_ : std::string();
+}
+
+void LazyStorage::set_name(std::string name) {
+  std::lock_guard lock(lists().mutex);
   name_ = std::make_shared<const std::string>(std::move(name));
   if (value_.node->kind == Node::Kind::leaf) value_.node->name = name_;
 }

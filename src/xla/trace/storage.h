@@ -3,6 +3,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,9 +21,11 @@ struct Context : std::enable_shared_from_this<Context> {
   ProgramsOfLoop programs;
   // The host has read a value of this step, which ran what had been recorded until then.
   bool was_cut = false;
-  uint64_t step = 0;                              // steps that have ended since the seed was set
-  int64_t position = 0;                           // random operations in this step
-  Value seed;                                     // what they draw from: made by the first of a step
+  CallSite cut_at;       // where it read, of the first such read of the step
+  std::string failure;   // of an execution, which cost the state that it was updating; "": none
+  uint64_t step = 0;     // steps that have ended since the seed was set
+  int64_t position = 0;  // random operations in this step
+  Value seed;            // what they draw from: made by the first of a step
   std::pair<uint64_t, uint64_t> seeded = {0, 0};  // the seed, and how often one had been set
   // Results of this step in any case, so that it does not matter how long the loop holds them: losses.
   std::vector<at::Tensor> held;
@@ -53,6 +56,8 @@ class LazyStorage final : public c10::StorageImpl {
   ContextPtr context() const;
   // Belongs to this recording from now on, and is called so in messages.
   void adopt(ContextPtr context, std::string name);
+  void set_name(std::string name);
+  std::string name() const;
   // Another value for the same memory, of any dims. `context`: of the operation that wrote it; null changes
   // nothing.
   void set_value(Value value, ContextPtr context);
