@@ -41,9 +41,9 @@ class EpochCursor {
   ~EpochCursor();
   EpochCursor(const EpochCursor&) = delete;
   EpochCursor& operator=(const EpochCursor&) = delete;
-  bool next_indices(std::vector<int64_t>& indices);  // false when there are no more
-  bool moves_batches() const;                        // the device is not the CPU
-  void move(at::Tensor& tensor) const;
+  bool next_indices(std::vector<int64_t>& indices);              // false when there are no more
+  bool moves_batches() const;                                    // the device is not the CPU
+  void move(at::Tensor& tensor, const std::string& name) const;  // `name`: within the batch
   void deliver(const std::vector<int64_t>& indices, bool last);
   void finish();
 
@@ -111,7 +111,9 @@ class DataLoader {
         ahead.reset();
         if (!cursor.next_indices(ahead_indices)) return;
         ahead.emplace((*fetch)(ahead_indices));
-        if (cursor.moves_batches()) visit_tensors(*ahead, [&](at::Tensor& tensor) { cursor.move(tensor); });
+        if (cursor.moves_batches())
+          visit_tensors(*ahead,
+                        [&](at::Tensor& tensor, const std::string& name) { cursor.move(tensor, name); });
       }
       std::shared_ptr<Fetch> fetch;
       detail::EpochCursor cursor;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <unordered_map>
@@ -14,21 +15,46 @@
 
 namespace ivme {
 
-// What for_each_tensor calls on each tensor: a reference to a callable, not owning it.
+// What for_each_tensor calls on each tensor: a reference to a callable, not owning it. The callable takes the
+// tensor, and if it likes its name within the value: "data", "1.mask", "" for a value that is a tensor.
 class TensorVisitor {
  public:
   template <class F>
-    requires std::is_invocable_v<F&, at::Tensor&> && (!std::is_same_v<std::remove_cvref_t<F>, TensorVisitor>)
+    requires(std::is_invocable_v<F&, at::Tensor&> || std::is_invocable_v<F&, at::Tensor&, std::string>) &&
+                (!std::is_same_v<std::remove_cvref_t<F>, TensorVisitor>)
   TensorVisitor(F&& visit)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(visit)))),
-        call_([](void* object, at::Tensor& tensor) {
-          (*static_cast<std::remove_reference_t<F>*>(object))(tensor);
+        call_([](void* object, at::Tensor& tensor, const TensorVisitor& place) {
+          auto& callable = *static_cast<std::remove_reference_t<F>*>(object);
+          if constexpr (std::is_invocable_v<F&, at::Tensor&>)
+            callable(tensor);
+          else
+            callable(tensor, place.name());
         }) {}
-  void operator()(at::Tensor& tensor) const { call_(object_, tensor); }
+
+  void operator()(at::Tensor& tensor) const { call_(object_, tensor, *this); }
+  // A member, which messages of the library call so.
+  void operator()(at::Tensor& tensor, std::string_view name) const { within(name)(tensor); }
+  // For what is inside a member, or an element, counted from 0. Not to outlive this one.
+  TensorVisitor within(std::string_view member) const { return TensorVisitor(*this, member, 0); }
+  TensorVisitor within(size_t element) const { return TensorVisitor(*this, {}, element); }
+
+  std::string name() const {
+    if (!outer_) return {};
+    const std::string outer = outer_->name(),
+                      own = member_.empty() ? std::to_string(element_) : std::string(member_);
+    return outer.empty() ? own : outer + "." + own;
+  }
 
  private:
+  TensorVisitor(const TensorVisitor& outer, std::string_view member, size_t element)
+      : object_(outer.object_), call_(outer.call_), outer_(&outer), member_(member), element_(element) {}
+
   void* object_;
-  void (*call_)(void*, at::Tensor&);
+  void (*call_)(void*, at::Tensor&, const TensorVisitor&);
+  const TensorVisitor* outer_ = nullptr;
+  std::string_view member_;
+  size_t element_ = 0;
 };
 
 namespace detail {
@@ -63,6 +89,13 @@ template <class T>
 concept TupleLike = requires { std::tuple_size<T>::value; };
 template <class>
 inline constexpr bool no_tensors_known = false;
+template <class K>
+TensorVisitor within_entry(const TensorVisitor& visit, const K& key, size_t place) {
+  if constexpr (std::is_convertible_v<const K&, std::string_view>)
+    return visit.within(std::string_view(key));
+  else
+    return visit.within(place);
+}
 }  // namespace detail
 
 // Calls `visit` on every tensor inside `value`, in order, by reference so that it may be replaced.
@@ -70,8 +103,9 @@ inline constexpr bool no_tensors_known = false;
 // Known: at::Tensor; std::tuple, pair, array, vector, map, unordered_map and optional of known types, nested;
 // torch::data::Example and any type with public members `data` and `target`; numbers, enums and strings,
 // which hold no tensor. For another type T write, in T's namespace or in ivme,
-//     void for_each_tensor(T& value, const ivme::TensorVisitor& visit);
-// Without it compilation stops with a message that names T.
+//     void for_each_tensor(T& value, const ivme::TensorVisitor& visit) { visit(value.image, "image"); … }
+// The name, which may be left out, is what messages call the tensor. Without the function compilation stops
+// with a message that names T.
 template <class T>
 void visit_tensors(T& value, const TensorVisitor& visit) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
@@ -82,17 +116,19 @@ void visit_tensors(T& value, const TensorVisitor& visit) {
   } else if constexpr (detail::IsOptional<T>::value) {
     if (value) visit_tensors(*value, visit);
   } else if constexpr (detail::IsMap<T>::value) {
-    for (auto& entry : value) visit_tensors(entry.second, visit);
+    size_t place = 0;
+    for (auto& entry : value) visit_tensors(entry.second, detail::within_entry(visit, entry.first, place++));
   } else if constexpr (detail::Sequence<T>) {
     if constexpr (!detail::Leaf<typename T::value_type>)
-      for (auto& element : value) visit_tensors(element, visit);
+      for (size_t place = 0; auto& element : value) visit_tensors(element, visit.within(place++));
   } else if constexpr (detail::TupleLike<T>) {
-    std::apply([&](auto&... elements) { (visit_tensors(elements, visit), ...); }, value);
+    size_t place = 0;
+    std::apply([&](auto&... elements) { (visit_tensors(elements, visit.within(place++)), ...); }, value);
   } else if constexpr (detail::Example<T>) {
-    visit_tensors(value.data, visit);
-    visit_tensors(value.target, visit);
+    visit_tensors(value.data, visit.within("data"));
+    visit_tensors(value.target, visit.within("target"));
   } else if constexpr (detail::DataOnlyExample<T>) {
-    visit_tensors(value.data, visit);
+    visit_tensors(value.data, visit.within("data"));
   } else {
     static_assert(detail::no_tensors_known<T>,
                   "ivme does not know which tensors this type holds: write "

@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "accelerator/model_facts.h"
+#include "accelerator/names_on_xla.h"
 #include "accelerator/recording.h"
 #include "accelerator/state.h"
 #include "ivme/accelerator.h"
@@ -39,6 +40,14 @@ void move_and_keep_ties(torch::nn::Module& module, const c10::Device& device,
                 ". Give the model a tie_weights() that ties them again; prepare calls it.");
 }
 
+void create_gradients(const AcceleratorState& state, const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.grad().defined() || !parameter.requires_grad()) continue;
+    parameter.mutable_grad() = optim::zeros_beside(parameter);
+    xla::adopt(parameter.grad(), state.tracing, "a gradient");
+  }
+}
+
 // State that began to exist in the first step would make the second one another program.
 void create_state_on_xla(const AcceleratorState& state, const optim::Optimizer& optimizer) {
   std::vector<at::Tensor> parameters;
@@ -47,12 +56,8 @@ void create_state_on_xla(const AcceleratorState& state, const optim::Optimizer& 
   for (const at::Tensor& parameter : parameters)
     if (!parameter.device().is_xla()) return;
   optimizer.impl()->create_state();
-  if (state.settings.accumulation == 1) return;
-  for (at::Tensor& parameter : parameters) {
-    if (parameter.grad().defined() || !parameter.requires_grad()) continue;
-    parameter.mutable_grad() = optim::zeros_beside(parameter);
-    xla::adopt(parameter.grad(), state.tracing, "a gradient");
-  }
+  if (state.settings.accumulation > 1) create_gradients(state, parameters);
+  name_state(optimizer);
 }
 
 std::unique_ptr<BucketReducer> reducer_for(AcceleratorState& state, torch::nn::Module& module) {
@@ -75,10 +80,8 @@ void begin_on_xla(AcceleratorState& state, torch::nn::Module& module) {
     at::Tensor parameter = item.value();
     if (!parameter.device().is_xla()) continue;
     if (parameter.grad().defined()) parameter.mutable_grad() = parameter.grad().to(parameter.device());
-    xla::adopt(parameter, state.tracing, "parameter " + item.key());
   }
-  for (const auto& item : module.named_buffers())
-    if (item.value().device().is_xla()) xla::adopt(item.value(), state.tracing, "buffer " + item.key());
+  adopt_module(module, state.tracing);
   for (const auto& optimizer : held(state.optimizers)) create_state_on_xla(state, optimizer->optimizer);
 }
 

@@ -1,9 +1,11 @@
 #include "ivme/prepared.h"
 
+#include "accelerator/names_on_xla.h"
 #include "accelerator/recording.h"
 #include "accelerator/state.h"
 #include "accelerator/uncalled_models.h"
 #include "xla/replay/capture.h"
+#include "xla/step.h"
 
 namespace ivme {
 
@@ -55,6 +57,7 @@ void PreparedOptimizer::step() {
   const size_t action = capture ? capture->note_action() : 0;
   state_->optimizer.step();
   if (capture) detail::note_step(*capture, action, state_);
+  if (xla::wants_lines(accelerator.tracing)) detail::name_state(state_->optimizer);
   if (accelerator.settings.accumulation > 1) state_->settle_gradients();
   if (accelerator.recording) accelerator.recording->after_step(*state_);
   accelerator.early_end.after_step(accelerator, *state_);

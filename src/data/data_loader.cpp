@@ -162,11 +162,13 @@ bool EpochCursor::next_indices(std::vector<int64_t>& indices) {
 
 bool EpochCursor::moves_batches() const { return !pass_->core->device.is_cpu(); }
 
-void EpochCursor::move(at::Tensor& tensor) const {
+void EpochCursor::move(at::Tensor& tensor, const std::string& name) const {
   if (!tensor.defined()) return;
   tensor = tensor.to(pass_->core->device);
-  if (tensor.device().is_xla())
-    xla::adopt(tensor, pass_->core->tracing, "batch tensor " + std::to_string(++pass_->moved));
+  ++pass_->moved;
+  if (!tensor.device().is_xla()) return;
+  const bool is_named = name.find_first_not_of("0123456789.") != name.npos;
+  xla::adopt(tensor, pass_->core->tracing, is_named ? name : "batch tensor " + std::to_string(pass_->moved));
 }
 
 void EpochCursor::deliver(const std::vector<int64_t>& indices, bool last) {

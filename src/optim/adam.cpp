@@ -1,6 +1,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/maximum.h>
 
+#include <array>
 #include <cmath>
 
 #include "ivme/optim.h"
@@ -14,6 +15,10 @@ namespace {
 struct Moments {
   int64_t steps = 0;
   at::Tensor mean, square, max_square;
+
+  std::array<std::pair<const char*, at::Tensor>, 3> tensors() const {
+    return {{{"exp_avg", mean}, {"exp_avg_sq", square}, {"max_exp_avg_sq", max_square}}};
+  }
 };
 
 enum class Decay { added_to_gradient, decoupled };

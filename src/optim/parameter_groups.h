@@ -5,6 +5,7 @@
 
 #include "ivme/error.h"
 #include "ivme/optim.h"
+#include "optim/named_state.h"
 
 namespace ivme::optim {
 
@@ -22,9 +23,10 @@ at::Tensor zeros_beside(const at::Tensor& tensor);
 
 [[noreturn]] void throw_sparse_gradient(const std::string& optimizer);
 
-// Parameters with their options and one State each; what the optimizers here have in common.
+// Parameters with their options and one State each; what the optimizers here have in common. A State has
+// tensors(): pairs of name and tensor, which may be undefined.
 template <class Options, class State>
-class GroupedOptimizer : public OptimizerImpl {
+class GroupedOptimizer : public OptimizerImpl, public NamedState {
  public:
   struct Group {
     std::vector<at::Tensor> parameters;
@@ -38,6 +40,13 @@ class GroupedOptimizer : public OptimizerImpl {
   }
   double lr(size_t i) const override { return groups_[checked(i)].options.lr; }
   void set_lr(size_t i, double lr) override { groups_[checked(i)].options.lr = lr; }
+
+  void for_each_state(const VisitState& visit) const override {
+    for (const Group& group : groups_)
+      for (size_t i = 0; i < group.parameters.size(); ++i)
+        for (const auto& [name, tensor] : group.states[i].tensors())
+          if (tensor.defined()) visit(group.parameters[i], name, tensor);
+  }
 
  protected:
   template <class Given>

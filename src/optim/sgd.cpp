@@ -1,5 +1,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <array>
+
 #include "ivme/optim.h"
 #include "optim/number.h"
 #include "optim/parameter_groups.h"
@@ -9,6 +11,10 @@ namespace {
 
 struct Momentum {
   at::Tensor buffer;  // undefined before the first update
+
+  std::array<std::pair<const char*, at::Tensor>, 1> tensors() const {
+    return {{{"momentum buffer", buffer}}};
+  }
 };
 
 class SGDImpl : public GroupedOptimizer<SGDOptions, Momentum> {

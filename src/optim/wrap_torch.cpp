@@ -13,6 +13,7 @@
 #include "ivme/error.h"
 #include "ivme/optim.h"
 #include "ivme/schedule.h"
+#include "optim/named_state.h"
 
 namespace ivme::optim {
 namespace {
@@ -52,7 +53,27 @@ std::vector<std::pair<std::string, double>> hyper_parameters(const torch::optim:
   return {{"lr", options.get_lr()}};
 }
 
-class TorchOptimizer : public OptimizerImpl {
+using NamedTensors = std::vector<std::pair<const char*, at::Tensor>>;
+
+// Of the optimizers of torch::optim; nothing of a user's own class.
+NamedTensors tensors_of(torch::optim::OptimizerParamState& state) {
+  namespace optim = torch::optim;
+  const auto moments = [](auto& s) -> NamedTensors {
+    return {{"exp_avg", s.exp_avg()}, {"exp_avg_sq", s.exp_avg_sq()}, {"max_exp_avg_sq", s.max_exp_avg_sq()}};
+  };
+  if (auto* s = dynamic_cast<optim::AdamParamState*>(&state)) return moments(*s);
+  if (auto* s = dynamic_cast<optim::AdamWParamState*>(&state)) return moments(*s);
+  if (auto* s = dynamic_cast<optim::SGDParamState*>(&state))
+    return {{"momentum buffer", s->momentum_buffer()}};
+  if (auto* s = dynamic_cast<optim::RMSpropParamState*>(&state))
+    return {{"square_avg", s->square_avg()},
+            {"momentum buffer", s->momentum_buffer()},
+            {"grad_avg", s->grad_avg()}};
+  if (auto* s = dynamic_cast<optim::AdagradParamState*>(&state)) return {{"sum", s->sum()}};
+  return {};
+}
+
+class TorchOptimizer : public OptimizerImpl, public NamedState {
  public:
   explicit TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer)
       : optimizer_(std::move(optimizer)) {
@@ -69,6 +90,17 @@ class TorchOptimizer : public OptimizerImpl {
   const std::vector<at::Tensor>& parameters(size_t i) const override { return group(i).params(); }
   double lr(size_t i) const override { return group(i).options().get_lr(); }
   void set_lr(size_t i, double lr) override { group(i).options().set_lr(lr); }
+
+  void for_each_state(const VisitState& visit) const override {
+    for (const auto& each : optimizer_->param_groups()) {
+      for (const at::Tensor& parameter : each.params()) {
+        const auto state = optimizer_->state().find(parameter.unsafeGetTensorImpl());
+        if (state == optimizer_->state().end()) continue;
+        for (const auto& [name, tensor] : tensors_of(*state->second))
+          if (tensor.defined()) visit(parameter, name, tensor);
+      }
+    }
+  }
 
   Description description() const override {
     const torch::optim::Optimizer& optimizer = *optimizer_;
