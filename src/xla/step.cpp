@@ -163,6 +163,7 @@ std::shared_ptr<Client> device_client() {
 ContextPtr begin_recording(const RecordingOptions& options) {
   register_kernels();
   register_random();
+  register_recurrent();
   register_autocast();
   register_device_guard();
   static const bool told = read_environment("IVME_XLA_METRICS") == "1" && std::atexit(print_metrics) == 0;

@@ -368,18 +368,4 @@ Hlo Emitter::scatter(const Hlo& x, const Hlo& indices, const Hlo& updates, const
       x.shape);
 }
 
-Hlo Emitter::update_slice(const Hlo& x, const Hlo& update, const Dims& starts) {
-  if (x.shape == update.shape) return update;
-  std::string names;
-  std::vector<Shape> shapes{x.shape, update.shape};
-  for (int64_t start : starts) {
-    Hlo index = constant(start, {Dtype::i32, {}});
-    names += ", " + index.name;
-    shapes.push_back(index.shape);
-  }
-  return write("stablehlo.dynamic_update_slice " + x.name + ", " + update.name + names + " : " +
-                   arrow(shapes, x.shape),
-               x.shape);
-}
-
 }  // namespace ivme::xla

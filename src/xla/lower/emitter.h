@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -107,6 +108,16 @@ class Emitter {
   Hlo scatter(const Hlo& x, const Hlo& indices, const Hlo& updates, const IndexDimensions& dimensions,
               const Reduction* reduction);
   Hlo update_slice(const Hlo& x, const Hlo& update, const Dims& starts);
+  // At positions that the program computes: 0-dimensional whole numbers, one for each dimension. A slice that
+  // would reach beyond the end begins earlier.
+  Hlo dynamic_slice(const Hlo& x, const std::vector<Hlo>& starts, const Dims& sizes);
+  Hlo dynamic_update_slice(const Hlo& x, const Hlo& update, const std::vector<Hlo>& starts);
+
+  // What a pass makes of the carried values; it may use all values from outside too. Its results must have
+  // the shapes of what it got. `pass` counts from 0, i32.
+  using Pass = std::function<std::vector<Hlo>(const Hlo& pass, const std::vector<Hlo>& carried)>;
+  // A loop: the text holds one pass, whatever `times` is. Gives what the last pass made; `start` for 0 times.
+  std::vector<Hlo> repeat(int64_t times, const std::vector<Hlo>& start, const Pass& body);
 
  private:
   Hlo write(const std::string& instruction, Shape shape);
@@ -114,7 +125,8 @@ class Emitter {
 
   std::string text_;
   int next_ = 0;
-  std::unordered_map<std::string, std::string> constants_;  // "dense<1> : tensor<i32>" → its name
+  // "dense<1> : tensor<i32>" → its name: those that can be seen from where the text ends.
+  std::unordered_map<std::string, std::string> constants_;
 };
 
 }  // namespace ivme::xla

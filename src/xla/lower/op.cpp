@@ -11,10 +11,10 @@ using Table = std::unordered_map<std::string_view, Op>;
 
 Table make_table() {
   Table table;
-  for (Rows (*rows)() :
-       {arithmetic_rows, comparison_rows, unary_rows, activation_rows, reduction_rows, scan_rows,
-        softmax_rows, loss_rows, matrix_rows, convolution_rows, normalization_rows, pooling_rows,
-        resampling_rows, indexing_rows, shape_rows, strided_rows, creation_rows, random_rows}) {
+  for (Rows (*rows)() : {arithmetic_rows, comparison_rows, unary_rows, activation_rows, reduction_rows,
+                         scan_rows, softmax_rows, loss_rows, matrix_rows, convolution_rows,
+                         normalization_rows, pooling_rows, resampling_rows, indexing_rows, shape_rows,
+                         strided_rows, creation_rows, random_rows, recurrent_rows}) {
     for (const Op& op : rows()) table.emplace(op.name, op);
   }
   return table;

@@ -22,6 +22,7 @@ Rows shape_rows();          // cat, pad, flip, roll, tril, slice_backward
 Rows strided_rows();        // ivme::as_strided, ivme::as_strided_scatter
 Rows creation_rows();       // ivme::cast, expand, full, iota
 Rows random_rows();         // ivme::random_…, dropout's gradient
+Rows recurrent_rows();      // one layer of LSTM, GRU, RNN, with gradients
 
 // Op::run_time_scalars: these positions.
 template <int... positions>

@@ -32,6 +32,8 @@ Argument number(int64_t index) {
 
 Argument whole_number(int64_t value) { return of(Argument::Kind::integer, value); }
 
+Argument boolean(bool value) { return of(Argument::Kind::boolean, value); }
+
 Argument whole_numbers(c10::ArrayRef<int64_t> values) {
   Argument argument = of(Argument::Kind::integers, 0);
   argument.integers = values.vec();

@@ -13,6 +13,7 @@ const Op& row(std::string_view name);  // throws Error when the table has none o
 Argument operand(int64_t index);
 Argument number(int64_t index);  // an operand that decides no dtype
 Argument whole_number(int64_t value);
+Argument boolean(bool value);
 Argument whole_numbers(c10::ArrayRef<int64_t> values);
 Argument dtype_argument(Dtype dtype);
 

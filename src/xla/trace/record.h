@@ -11,6 +11,7 @@ void record(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::
 void register_autocast();
 void register_kernels();
 void register_random();
+void register_recurrent();
 void register_device_guard();
 
 }  // namespace ivme::xla

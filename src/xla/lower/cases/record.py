@@ -9,6 +9,7 @@ import math
 import pathlib
 
 import torch
+from record_recurrent import recurrent
 
 aten = torch.ops.aten
 DTYPES = {
@@ -51,7 +52,7 @@ def tensor(t):
 
 
 def argument(schema, value, operands):
-    kind = str(schema.type)
+    kind = str(schema.type) if schema else ""
     if torch.is_tensor(value):
         operands.append(tensor(value))
         return {"operand": len(operands) - 1}
@@ -88,6 +89,14 @@ def case(name, *args, expected=None, skip=(), **options):
     outputs = [None if i in skip else tensor(torch.zeros(0, dtype=args[0].dtype) if r is None else r)
                for i, r in enumerate(results)]  # fmt: skip
     cases.append({"op": "aten::" + name, "operands": operands, "arguments": arguments, "outputs": outputs})
+
+
+def own_case(name, arguments, results):
+    """Of a row that is no operator of aten; results: those that another call of PyTorch gave, None: any."""
+    operands = []
+    plain = [argument(None, value, operands) for value in arguments]
+    outputs = [None if r is None else tensor(r) for r in results]
+    cases.append({"op": "ivme::" + name, "operands": operands, "arguments": plain, "outputs": outputs})
 
 
 def arithmetic():
@@ -427,6 +436,7 @@ pooling()
 resampling()
 indexing()
 shape()
+recurrent(normal, own_case)
 lines = ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases)
 pathlib.Path(__file__).with_name("rows.json").write_text("[\n" + lines + "\n]\n")
 print(len(cases), "cases")
