@@ -111,7 +111,7 @@ void train(const examples::Flags& flags) {
       optimizer.step();
       schedule.step();
       optimizer.zero_grad();
-      accelerator.count_tokens(batch.target.numel());
+      accelerator.count_tokens(batches.samples() * batch.target.size(1));
       progress.advance(1, {{"loss", loss.item<double>()}});
       if (++done == total) break;
     }

@@ -33,6 +33,8 @@ struct DataParallelOptions {
 struct SharingOptions {
   bool split_batches = false;  // batch_size is that of all ranks together
   bool even_batches = true;    // complete the last batches with samples from the epoch's start
+  // On xla, one worker: pad a short batch, with a mask (ivme/data_loader.h). Off: complete it as above.
+  bool pad_last_batch = true;
   // One order for a seed whatever the number of ranks, drawn from seed + epoch. Off: the order that
   // Accelerate's default sampler draws, which differs between 1 and more ranks.
   bool use_seedable_sampler = true;
@@ -225,8 +227,9 @@ class Accelerator {
     visit_tensors(value, [this](at::Tensor& tensor) { tensor = detail::gather(*state_, tensor); });
     return value;
   }
-  // gather without the samples that even_batches repeated: on a loader's last batch, tensors with one row per
-  // sample of the global batch are cut to the real samples. Call it for every batch, inside the loop.
+  // gather without the samples that even_batches repeated, and without padding: in a batch that has any,
+  // tensors with one row per sample of the global batch are cut to the real samples. Call it for every batch,
+  // inside the loop.
   template <class T>
   T gather_for_metrics(T value) {
     if constexpr (std::is_same_v<T, std::vector<std::string>>)

@@ -9,7 +9,15 @@ namespace ivme {
 struct Batch {
   at::Tensor data;
   at::Tensor target;
+  // bool [rows of the batch]: true for samples, false for rows that a loader on xla added to a short batch.
+  // Set by the loader, on its device; as DataLoader::mask().
+  at::Tensor mask = {};
 };
+inline void for_each_tensor(Batch& batch, const TensorVisitor& visit) {
+  visit(batch.data);
+  visit(batch.target);
+  if (batch.mask.defined()) visit(batch.mask);
+}
 
 namespace detail {
 at::Tensor stack(

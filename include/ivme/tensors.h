@@ -63,6 +63,10 @@ concept Leaf = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T,
 template <class T>
 concept HasVisit = requires(T& value, const TensorVisitor& visit) { for_each_tensor(value, visit); };
 template <class T>
+concept HasVisitTargets = requires(T& value, const TensorVisitor& visit) { for_each_target(value, visit); };
+template <class T>
+concept HasTarget = requires(T& value) { value.target; };
+template <class T>
 concept Example = requires(T& value) {
   value.data;
   value.target;
@@ -133,6 +137,28 @@ void visit_tensors(T& value, const TensorVisitor& visit) {
     static_assert(detail::no_tensors_known<T>,
                   "ivme does not know which tensors this type holds: write "
                   "void for_each_tensor(T&, const ivme::TensorVisitor&) for it");
+  }
+}
+
+// Calls `visit` on the tensors of a batch that are its targets, not its data: in a type with a public member
+// `target`, that member; in a pair, or a tuple of two, the second; in a map whose keys are strings, the
+// entries "target" and "labels". In anything else there are none. For another type T write, in T's namespace
+// or in ivme,
+//     void for_each_target(T& value, const ivme::TensorVisitor& visit);
+// Only a loader that pads a short batch on xla asks (ivme/data_loader.h).
+template <class T>
+void visit_targets(T& value, const TensorVisitor& visit) {
+  if constexpr (detail::HasVisitTargets<T>) {
+    for_each_target(value, visit);
+  } else if constexpr (detail::HasTarget<T>) {
+    visit_tensors(value.target, visit);
+  } else if constexpr (detail::IsMap<T>::value) {
+    if constexpr (std::is_convertible_v<typename T::key_type, std::string>)
+      for (auto& entry : value)
+        if (std::string name = entry.first; name == "target" || name == "labels")
+          visit_tensors(entry.second, visit);
+  } else if constexpr (detail::TupleLike<T> && !detail::Sequence<T>) {
+    if constexpr (std::tuple_size_v<T> == 2) visit_tensors(std::get<1>(value), visit);
   }
 }
 

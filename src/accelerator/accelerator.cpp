@@ -59,19 +59,22 @@ at::Tensor gather_for_metrics(AcceleratorState& state, const at::Tensor& tensor)
   // On xla metrics are worked out on the host: what is done with them is no part of a program.
   at::Tensor all = gather(state, tensor.device().is_xla() ? tensor.cpu() : tensor);
   const LoaderCore* loader = state.active->top();
-  if (!loader || !loader->end || loader->real_rows <= 0 || !loader->in_hand || tensor.dim() == 0) return all;
-  auto rows_of_rank = static_cast<int64_t>(loader->in_hand->size());
-  bool row_per_sample = tensor.size(0) == rows_of_rank && all.size(0) > loader->real_rows;
-  return row_per_sample ? all.narrow(0, 0, loader->real_rows) : all;
+  if (!loader || !loader->in_hand || loader->in_hand->real <= 0 || tensor.dim() == 0) return all;
+  const BatchPlan& batch = *loader->in_hand;
+  const bool row_per_sample = tensor.size(0) == batch.rows && all.size(0) > batch.real;
+  if (!row_per_sample) return all;
+  loader->gathered = true;
+  return all.narrow(0, 0, batch.real);
 }
 
 std::vector<std::string> gather_strings(AcceleratorState& state, const std::vector<std::string>& strings,
                                         bool for_metrics) {
   auto all = state.group ? ivme::gather(*state.group, strings) : strings;
   const LoaderCore* loader = state.active->top();
-  if (!for_metrics || !loader || !loader->end || loader->real_rows <= 0 || !loader->in_hand) return all;
-  if (strings.size() == loader->in_hand->size() && all.size() > static_cast<size_t>(loader->real_rows))
-    all.resize(loader->real_rows);
+  if (!for_metrics || !loader || !loader->in_hand || loader->in_hand->real <= 0) return all;
+  const BatchPlan& batch = *loader->in_hand;
+  if (strings.size() == batch.indices.size() && all.size() > static_cast<size_t>(batch.real))
+    all.resize(batch.real);
   return all;
 }
 
@@ -116,7 +119,9 @@ Accelerator::~Accelerator() {
 }
 
 void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
-  if (state_->recording) state_->recording->backward(loss, state_->active->top());
+  const detail::LoaderCore* loader = state_->active->top();
+  if (loader) detail::check_padding(*loader);
+  if (state_->recording) state_->recording->backward(loss, loader);
   int64_t steps = state_->settings.accumulation;
   at::Tensor share = steps == 1 ? loss : at::div(loss, steps);
   const std::function<void()> run = [&] {

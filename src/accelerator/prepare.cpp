@@ -85,6 +85,12 @@ void begin_on_xla(AcceleratorState& state, torch::nn::Module& module) {
   for (const auto& optimizer : held(state.optimizers)) create_state_on_xla(state, optimizer->optimizer);
 }
 
+bool trains_batch_norm(const AcceleratorState& state) {
+  for (const auto& model : held(state.models))
+    if (model->module->is_training() && has_batch_norm(*model->module)) return true;
+  return false;
+}
+
 }  // namespace
 
 std::shared_ptr<ModelRuntime> prepare_module(AcceleratorState& state,
@@ -142,6 +148,11 @@ std::shared_ptr<LoaderCore> prepare_loader(AcceleratorState& state, const std::s
   sharing.data_seed = state.options.sharing.data_seed;
   if (state.options.device_placement) sharing.device = state.settings.device;
   sharing.tracing = state.tracing;
+  sharing.may_pad = state.options.sharing.pad_last_batch;
+  sharing.trains_batch_norm = [accelerator = state.weak_from_this()] {
+    auto alive = accelerator.lock();
+    return alive && trains_batch_norm(*alive);
+  };
   auto prepared = share(*core, sharing);
   prepared->keep_first_order = state.recording != nullptr;
   state.loaders.push_back(prepared);

@@ -141,8 +141,8 @@ void Recording::backward(const at::Tensor& loss, const detail::LoaderCore* loade
   else
     since.losses.push_back(value.clone());
   if (loader && loader->in_hand && (since.batch != batch || !same_micro_batch)) {
-    since.samples += static_cast<int64_t>(loader->in_hand->size());
-    for (int64_t index : *loader->in_hand) since.order += index_hash(index);
+    since.samples += static_cast<int64_t>(loader->in_hand->indices.size());
+    for (int64_t index : loader->in_hand->indices) since.order += index_hash(index);
     training_loader_ = loader;
   }
   since.scope = scopes_entered_;

@@ -132,7 +132,9 @@ void print_table(const std::vector<BatchShard>& ranks, const ShardOptions& optio
   if (kept > 0) std::printf("; the last step has %lld of its own", static_cast<long long>(kept));
   std::printf(".\n");
   if (options.num_processes == 1 && options.even_batches && kept > 0) {
-    std::printf("A loader prepared for one process is not sharded: its last batch stays short.\n");
+    std::printf(
+        "A loader prepared for one process is not sharded: its last batch stays short, or is padded on "
+        "xla.\n");
   }
 }
 

@@ -84,6 +84,12 @@ std::vector<int64_t> BatchShard::positions(int64_t batch) const {
   return positions;
 }
 
+LastBatch last_batch(const LastBatchFacts& facts) {
+  if (facts.even_batches && facts.workers > 1) return LastBatch::completed;
+  if (!facts.one_shape) return LastBatch::left_short;
+  return facts.may_pad && !facts.batch_norm_in_training ? LastBatch::padded : LastBatch::completed;
+}
+
 int64_t global_batch_size(const ShardOptions& o) {
   return o.split_batches ? o.batch_size : o.batch_size * o.num_processes;
 }

@@ -49,6 +49,23 @@ class BatchShard {
   int64_t size_;
 };
 
+// What becomes of an epoch's last batch when samples are too few for it.
+enum class LastBatch {
+  left_short,
+  completed,  // with samples from the epoch's start
+  padded,     // on the device, to the rows of a full batch
+};
+struct LastBatchFacts {
+  bool one_shape = false;  // each shape costs a compilation: XLA
+  int workers = 1;
+  bool even_batches = true;
+  bool may_pad = true;
+  bool batch_norm_in_training = false;  // its statistics would count padding
+};
+// Several workers complete it under even_batches, as Accelerate does. One worker, and uneven ones, leave it
+// short; where that would be another program they pad it, or complete it when padding would be seen.
+LastBatch last_batch(const LastBatchFacts& facts);
+
 // Samples of one step over all ranks: batch_size with split_batches, else batch_size * num_processes.
 int64_t global_batch_size(const ShardOptions& options);
 

@@ -190,6 +190,19 @@ TEST(BatchShard, impossible_numbers_are_refused) {
   EXPECT_THROW(BatchShard({.length = 8}, 0).positions(8), Error);
 }
 
+TEST(LastBatch, is_what_workers_shapes_and_batch_norm_ask_for) {
+  EXPECT_EQ(last_batch({}), LastBatch::left_short);
+  EXPECT_EQ(last_batch({.workers = 2}), LastBatch::completed);
+  EXPECT_EQ(last_batch({.workers = 2, .even_batches = false}), LastBatch::left_short);
+  EXPECT_EQ(last_batch({.batch_norm_in_training = true}), LastBatch::left_short);
+  EXPECT_EQ(last_batch({.one_shape = true}), LastBatch::padded);
+  EXPECT_EQ(last_batch({.one_shape = true, .even_batches = false}), LastBatch::padded);
+  EXPECT_EQ(last_batch({.one_shape = true, .workers = 2}), LastBatch::completed);
+  EXPECT_EQ(last_batch({.one_shape = true, .workers = 2, .even_batches = false}), LastBatch::padded);
+  EXPECT_EQ(last_batch({.one_shape = true, .batch_norm_in_training = true}), LastBatch::completed);
+  EXPECT_EQ(last_batch({.one_shape = true, .may_pad = false}), LastBatch::completed);
+}
+
 TEST(BatchShard, any_batch_of_a_huge_epoch_is_found_at_once) {
   const BatchShard shard({.length = INT64_C(1) << 50, .batch_size = 4, .num_processes = 4}, 3);
   EXPECT_EQ(shard.size(), INT64_C(1) << 46);

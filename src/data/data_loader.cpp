@@ -2,13 +2,19 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/ThreadLocalState.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 
 #include "data/epoch_order.h"
 #include "data/loader_core.h"
+#include "data/prefetch.h"
 #include "ivme/error.h"
 #include "xla/step.h"
 
@@ -22,6 +28,38 @@ bool has_varying_batches(const LoaderCore& core) {
 std::vector<int64_t> varying_share(const LoaderCore& core, int64_t num_batches) {
   return varying_batches_of_rank(num_batches, core.shard.num_processes, core.rank, core.shard.even_batches,
                                  core.shard.drop_last);
+}
+
+// Samples of this rank in a full batch.
+int64_t full_rows(const LoaderCore& core) {
+  return core.shard.split_batches ? core.shard.batch_size / core.shard.num_processes : core.shard.batch_size;
+}
+
+at::Tensor generator_state() {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+at::Tensor make_mask(const LoaderCore& core, const BatchPlan& plan) {
+  at::Tensor mask = at::ones({plan.rows}, at::kBool);
+  const auto samples = static_cast<int64_t>(plan.indices.size());
+  mask.narrow(0, samples, plan.rows - samples).zero_();
+  if (core.device.is_cpu()) return mask;
+  mask = mask.to(core.device);
+  if (mask.device().is_xla()) xla::adopt(mask, core.tracing, "mask");
+  return mask;
+}
+
+void tell_of_completion(int64_t real, int64_t rows) {
+  static std::atomic<bool> told{false};
+  if (told.exchange(true)) return;
+  std::fprintf(
+      stderr,
+      "ivme: a batch of %lld samples was completed to %lld from the epoch's start: padding would count "
+      "in the statistics of batch normalisation, and a short batch would be another program. drop_last "
+      "leaves it out; said once.\n",
+      static_cast<long long>(real), static_cast<long long>(rows));
 }
 
 }  // namespace
@@ -46,10 +84,21 @@ std::shared_ptr<LoaderCore> make_core(int64_t length, const LoaderOptions& optio
                 (options.shuffle ? ". It must be at least 1."
                                  : " without shuffle. Turn shuffle on, or give an order of your own."));
   if (options.batch_sampler &&
-      (options.order || options.shuffle || options.drop_last || options.batch_size != 1))
+      (options.order || options.shuffle || options.drop_last || options.batch_size != 1 || options.buckets))
     throw Error(
-        "data_loader was given a batch sampler together with batch_size, shuffle, drop_last or order. "
-        "The batch sampler decides all of these: leave them out.");
+        "data_loader was given a batch sampler together with batch_size, shuffle, drop_last, order or "
+        "buckets. The batch sampler decides all of these: leave them out.");
+  if (options.buckets && options.num_samples)
+    throw Error(
+        "data_loader was given buckets together with num_samples. How many batches there are would depend on "
+        "what is drawn: leave num_samples out.");
+  if (options.buckets && static_cast<int64_t>(options.buckets->of_sample->size()) != length)
+    throw Error("data_loader was given buckets for " + std::to_string(options.buckets->of_sample->size()) +
+                " samples and a dataset of " + std::to_string(length) +
+                ". Give length_buckets the lengths of this dataset's samples.");
+  if (options.prefetch.value_or(0) < 0)
+    throw Error("data_loader was asked to prefetch " + std::to_string(*options.prefetch) +
+                " batches. Give 0 or more.");
   auto core = std::make_shared<LoaderCore>();
   core->length = length;
   core->options = options;
@@ -75,8 +124,9 @@ std::shared_ptr<LoaderCore> share(const LoaderCore& core, const Sharing& sharing
   shared->rank = sharing.rank;
   shared->device = sharing.device;
   shared->tracing = sharing.tracing;
-  // A short last batch would be another program.
-  shared->shard.complete_on_one_process = sharing.tracing && sharing.even_batches;
+  shared->trains_batch_norm = sharing.trains_batch_norm;
+  shared->may_pad = sharing.may_pad && sharing.device.is_xla();
+  shared->one_shape = sharing.tracing != nullptr;
   if (sharing.split_batches && has_varying_batches(core))
     throw Error(
         "split_batches was asked for with a batch sampler that has no batch_size(), so its batches cannot be "
@@ -96,32 +146,101 @@ std::shared_ptr<LoaderCore> share(const LoaderCore& core, const Sharing& sharing
   return shared;
 }
 
+void check_padding(const LoaderCore& core) {
+  const BatchPlan* plan = core.in_hand;
+  if (!plan || !plan->is_padded() || !plan->needs_mask || core.gathered) return;
+  if (plan->mask.defined() && (!plan->mask.device().is_xla() || xla::was_read(plan->mask))) return;
+  throw Error(
+      "A batch of " + std::to_string(plan->indices.size()) + " samples was padded to " +
+      std::to_string(plan->rows) +
+      " rows, as another shape would be another program on xla. Its targets are no classes that cross "
+      "entropy would leave out, and nothing has used its mask, so the padding would count. Average "
+      "with ivme::masked_mean(loss_of_each_sample, loader.mask()); or leave the batch out "
+      "(drop_last = true), or complete it from the epoch's start (sharing.pad_last_batch = false).");
+}
+
 struct EpochCursor::Pass {
   std::shared_ptr<LoaderCore> core;
   EpochOrder order;
   std::optional<BatchShard> shard;
-  std::vector<int64_t> varying;  // batch numbers of this rank
+  std::vector<int64_t> numbers;  // of this rank's batches, where the order has batches
+  int64_t real_at_end = -1;
+  bool pads = false;
   int64_t next = 0;
   bool exhausted = false;
-  mutable int moved = 0;  // tensors of the batch that is being moved
-  int64_t size() const { return shard ? shard->size() : static_cast<int64_t>(varying.size()); }
+  at::Tensor generator_state;  // before the first batch
+  mutable int moved = 0;       // tensors of the batch that is being moved
+
+  int64_t size() const { return shard ? shard->size() : static_cast<int64_t>(numbers.size()); }
+  void open();
+  void open_buckets(bool complete);
+  void fill(BatchPlan& plan) const;
 };
+
+void EpochCursor::Pass::open_buckets(bool complete) {
+  const LoaderCore& c = *core;
+  deal_to_buckets(c, order, complete);
+  for (size_t i = 0; i < order.bucketed->size(); ++i) {
+    const GlobalBatch& batch = (*order.bucketed)[i];
+    if (part_of_rank(batch, global_batch_size(c.shard), c.shard.num_processes, c.rank).empty()) continue;
+    numbers.push_back(static_cast<int64_t>(i));
+    const auto rows = static_cast<int64_t>(batch.samples.size());
+    if (c.shard.num_processes == 1 && c.may_pad && batch.real < rows) tell_of_completion(batch.real, rows);
+  }
+}
+
+void EpochCursor::Pass::open() {
+  const LoaderCore& c = *core;
+  const LastBatch last = last_batch({.one_shape = c.one_shape,
+                                     .workers = c.shard.num_processes,
+                                     .even_batches = c.shard.even_batches,
+                                     .may_pad = c.may_pad,
+                                     .batch_norm_in_training = c.trains_batch_norm && c.trains_batch_norm()});
+  pads = last == LastBatch::padded && !order.varying;
+  if (order.varying) {
+    numbers = varying_share(c, static_cast<int64_t>(order.varying->size()));
+  } else if (c.options.buckets) {
+    open_buckets(last == LastBatch::completed);
+  } else {
+    ShardOptions options = shard_options(c, order.length);
+    options.complete_on_one_process = last == LastBatch::completed;
+    options.even_batches = options.even_batches || options.complete_on_one_process;
+    shard.emplace(options, c.rank);
+    real_at_end = remainder(options);
+    if (c.shard.num_processes == 1 && options.complete_on_one_process && c.may_pad && real_at_end > 0)
+      tell_of_completion(real_at_end, full_rows(c));
+  }
+}
+
+void EpochCursor::Pass::fill(BatchPlan& plan) const {
+  if (order.bucketed) {
+    const LoaderCore& c = *core;
+    const GlobalBatch& batch = (*order.bucketed)[numbers[next]];
+    const int64_t size = global_batch_size(c.shard);
+    plan.indices = part_of_rank(batch, size, c.shard.num_processes, c.rank);
+    if (batch.real < size) plan.real = batch.real;
+  } else if (order.varying) {
+    plan.indices = (*order.varying)[numbers[next]];
+  } else {
+    plan.indices = shard->positions(next);
+    if (plan.last) plan.real = real_at_end;
+    if (!order.indices.defined()) return;
+    const int64_t* all = order.indices.const_data_ptr<int64_t>();
+    for (int64_t& index : plan.indices) index = all[index];
+  }
+}
 
 EpochCursor::EpochCursor(std::shared_ptr<LoaderCore> core) : pass_(std::make_unique<Pass>()) {
   pass_->core = std::move(core);
   LoaderCore& c = *pass_->core;
   pass_->order = draw_order(c);
-  if (pass_->order.varying) {
-    pass_->varying = varying_share(c, static_cast<int64_t>(pass_->order.varying->size()));
-    c.real_rows = -1;
-  } else {
-    pass_->shard.emplace(shard_options(c, pass_->order.length), c.rank);
-    c.real_rows = remainder(shard_options(c, pass_->order.length));
-  }
+  pass_->open();
   if (c.keep_first_order && !c.first_order.defined() && !pass_->order.varying)
     c.first_order =
         pass_->order.indices.defined() ? pass_->order.indices : at::arange(pass_->order.length, at::kLong);
+  pass_->generator_state = generator_state();
   c.end = false;
+  c.starvation.pass_begins();
   if (c.active) c.active->stack.push_back(&c);
 }
 
@@ -141,22 +260,18 @@ EpochCursor::~EpochCursor() {
     stack.erase(std::next(found).base());
 }
 
-bool EpochCursor::next_indices(std::vector<int64_t>& indices) {
+bool EpochCursor::next(BatchPlan& plan) {
   Pass& pass = *pass_;
   pass.moved = 0;
   if (pass.next == pass.size()) {
     if (!std::exchange(pass.exhausted, true)) close_order(*pass.core, pass.order);
     return false;
   }
-  if (pass.order.varying) {
-    indices = (*pass.order.varying)[pass.varying[pass.next++]];
-    return true;
-  }
-  indices = pass.shard->positions(pass.next++);
-  if (pass.order.indices.defined()) {
-    const int64_t* order = pass.order.indices.const_data_ptr<int64_t>();
-    for (int64_t& index : indices) index = order[index];
-  }
+  plan.last = pass.next + 1 == pass.size();
+  pass.fill(plan);
+  ++pass.next;
+  plan.rows = static_cast<int64_t>(plan.indices.size());
+  if (pass.pads) plan.rows = std::max(plan.rows, full_rows(*pass.core));
   return true;
 }
 
@@ -171,20 +286,69 @@ void EpochCursor::move(at::Tensor& tensor, const std::string& name) const {
   xla::adopt(tensor, pass_->core->tracing, is_named ? name : "batch tensor " + std::to_string(pass_->moved));
 }
 
-void EpochCursor::deliver(const std::vector<int64_t>& indices, bool last) {
+at::Tensor EpochCursor::mask(const BatchPlan& plan) const { return make_mask(*pass_->core, plan); }
+
+std::shared_ptr<Prefetch> EpochCursor::in_background(std::function<std::shared_ptr<void>()> make) const {
+  const int64_t depth = pass_->core->options.prefetch.value_or(pass_->core->one_shape ? 1 : 0);
+  if (depth == 0 || !at::equal(generator_state(), pass_->generator_state)) return nullptr;
+  return std::make_shared<Prefetch>(
+      [make = std::move(make), state = at::ThreadLocalState()]() {
+        at::ThreadLocalStateGuard as_the_loop(state);
+        return make();
+      },
+      static_cast<size_t>(depth));
+}
+
+void EpochCursor::leave() {
   LoaderCore& c = *pass_->core;
-  if (c.tracing) xla::end_step(c.tracing);
-  c.in_hand = &indices;
-  c.end = last;
+  check_padding(c);
+  c.in_hand = nullptr;
+}
+
+void EpochCursor::end_step() {
+  if (pass_->core->tracing) xla::end_step(pass_->core->tracing);
+}
+
+void EpochCursor::note_waiting(std::chrono::steady_clock::time_point since) {
+  LoaderCore& c = *pass_->core;
+  if (!c.tracing) return;
+  if (auto said = c.starvation.batch_came(since, std::chrono::steady_clock::now()))
+    std::fputs(said->c_str(), stderr);
+}
+
+void EpochCursor::deliver(const BatchPlan& plan) {
+  LoaderCore& c = *pass_->core;
+  c.in_hand = &plan;
+  c.gathered = false;
+  c.end = plan.last;
   ++c.delivered;
 }
 
 void EpochCursor::finish() {
-  if (pass_->core->tracing) xla::end_step(pass_->core->tracing);
   if (pass_->size() > 0) ++pass_->core->epoch;
 }
 
+std::shared_ptr<void> take(Prefetch& prefetch) { return prefetch.take(); }
+
+at::Tensor mask_in_hand(LoaderCore& core) {
+  if (!core.in_hand)
+    throw Error(
+        "The mask of a loader's batch was asked for, but no batch is in hand. Ask inside a loop over the "
+        "loader.");
+  if (!core.in_hand->mask.defined()) core.in_hand->mask = make_mask(core, *core.in_hand);
+  return core.in_hand->mask;
+}
+
+int64_t samples_in_hand(const LoaderCore& core) {
+  if (!core.in_hand)
+    throw Error(
+        "The samples of a loader's batch were asked for, but no batch is in hand. Ask inside a loop over the "
+        "loader.");
+  return static_cast<int64_t>(core.in_hand->indices.size());
+}
+
 int64_t batches_of(const LoaderCore& core) {
+  if (core.options.buckets) return bucketed_size(core);
   if (has_varying_batches(core))
     return static_cast<int64_t>(
         varying_share(core, static_cast<int64_t>(core.options.batch_sampler->batches(core.epoch).size()))
@@ -201,7 +365,9 @@ int64_t global_batch_of(const LoaderCore& core) {
 }
 
 int64_t remainder_of(const LoaderCore& core) {
-  return has_varying_batches(core) ? -1 : remainder(shard_options(core, epoch_length(core)));
+  return has_varying_batches(core) || core.options.buckets
+             ? -1
+             : remainder(shard_options(core, epoch_length(core)));
 }
 
 int64_t length_of(const LoaderCore& core) { return core.length; }

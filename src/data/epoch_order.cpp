@@ -1,6 +1,7 @@
 #include "data/epoch_order.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -95,6 +96,29 @@ EpochOrder draw_order(LoaderCore& core) {
                   {order.indices.const_data_ptr<int64_t>(), static_cast<size_t>(order.indices.numel())});
   order.length = order.indices.defined() ? order.indices.numel() : core.length;
   return order;
+}
+
+void deal_to_buckets(const LoaderCore& core, EpochOrder& order, bool complete) {
+  at::Tensor all = order.indices.defined() ? order.indices : at::arange(order.length, at::kLong);
+  const std::span<const int64_t> indices(all.const_data_ptr<int64_t>(), static_cast<size_t>(all.numel()));
+  order.bucketed = bucket_batches(
+      indices, *core.options.buckets->of_sample,
+      {.size = global_batch_size(core.shard), .drop_last = core.shard.drop_last, .complete = complete});
+  std::vector<int64_t> dealt;
+  for (const GlobalBatch& batch : *order.bucketed)
+    dealt.insert(dealt.end(), batch.samples.begin(), batch.samples.begin() + batch.real);
+  order.indices = to_tensor(dealt);
+}
+
+int64_t bucketed_size(const LoaderCore& core) {
+  EpochOrder order;
+  if (core.options.order) order.indices = to_tensor(core.options.order(core.epoch));
+  order.length = core.length;
+  deal_to_buckets(core, order, core.shard.even_batches && core.shard.num_processes > 1);
+  int64_t size = 0;
+  for (const GlobalBatch& batch : *order.bucketed)
+    size += !part_of_rank(batch, global_batch_size(core.shard), core.shard.num_processes, core.rank).empty();
+  return size;
 }
 
 void close_order(LoaderCore& core, const EpochOrder& order) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/batch_shard.h"
+#include "data/starvation.h"
 #include "ivme/data_loader.h"
 #include "process/group.h"
 
@@ -37,17 +38,21 @@ struct LoaderCore {
   ShardOptions shard;            // but for its length, which is the epoch's
   int rank = 0;
   c10::Device device = c10::Device(c10::kCPU);
-  std::shared_ptr<xla::Context> tracing;   // on xla: what each batch belongs to, and what ends a step
-  std::optional<uint64_t> seed;            // seedable sampler: order drawn from seed + epoch
+  std::shared_ptr<xla::Context> tracing;  // on xla: what each batch belongs to, and what ends a step
+  bool one_shape = false;                 // on xla, unless the loop moves its batches itself
+  bool may_pad = true;
+  std::function<bool()> trains_batch_norm = {};  // a prepared model with batch norm is in training
+  std::optional<uint64_t> seed;                  // seedable sampler: order drawn from seed + epoch
   std::optional<at::Generator> generator;  // default sampler on several ranks: one generator for all epochs
 
   // Of the pass that runs.
-  bool end = false;                               // the batch in hand is the last
-  int64_t real_rows = -1;                         // remainder
-  const std::vector<int64_t>* in_hand = nullptr;  // sample indices of the batch in hand, on this rank
-  int64_t delivered = 0;                          // counts batches over all passes: tells one from the next
-  bool keep_first_order = false;                  // the run record wants it
-  at::Tensor first_order;                         // int64 [samples]: first epoch, before it is dealt out
+  bool end = false;                    // the batch in hand is the last
+  const BatchPlan* in_hand = nullptr;  // the batch in hand, on this rank
+  mutable bool gathered = false;       // gather_for_metrics has cut its padding
+  Starvation starvation = {};          // over all passes, on xla
+  int64_t delivered = 0;               // counts batches over all passes: tells one from the next
+  bool keep_first_order = false;       // the run record wants it
+  at::Tensor first_order;              // int64 [samples]: first epoch, before it is dealt out
 
   const char* sampler_name() const;  // "seedable", "default" or "none", as the run record has it
 };
@@ -60,13 +65,19 @@ struct Sharing {
   int rank = 0;
   bool split_batches = false;
   bool even_batches = true;
+  bool may_pad = true;
   bool use_seedable_sampler = true;
   std::optional<uint64_t> data_seed = {};
   c10::Device device = c10::Device(c10::kCPU);
   std::shared_ptr<xla::Context> tracing = {};
+  std::function<bool()> trains_batch_norm = {};
 };
 // Throws Error when the batch size cannot be split over the ranks. With the default sampler on several ranks
 // it draws one number from torch's CPU generator, as Accelerate does.
 std::shared_ptr<LoaderCore> share(const LoaderCore& core, const Sharing& sharing);
+
+// Throws Error when the batch in hand was padded in its data, and nothing in this iteration has used the mask
+// that tells.
+void check_padding(const LoaderCore& core);
 
 }  // namespace ivme::detail

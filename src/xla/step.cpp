@@ -260,6 +260,8 @@ void count_replay(Context& context) {
   context.next_step();
 }
 
+bool was_read(const at::Tensor& tensor) { return storage_of(tensor).was_read(); }
+
 bool is_pending(const at::Tensor& tensor) {
   return tensor.device().is_xla() && storage_of(tensor).value().node->kind != Node::Kind::leaf;
 }

@@ -72,6 +72,8 @@ std::vector<std::shared_ptr<Buffer>> start(Context* context, const Executable& e
                                            const std::vector<int>& aliases);
 void count_replay(Context& context);  // as a step
 
+// Whether anything has used the value of a tensor on xla: an operation, a copy, the host.
+bool was_read(const at::Tensor& tensor);
 // Whether the tensor is on xla and its value is still to be run.
 bool is_pending(const at::Tensor& tensor);
 // Runs what the tensor needs, if it is pending, and copies it. A context's tensor takes all of its recording

@@ -1,4 +1,4 @@
-// The two loops that the README compares are programs, and both train.
+// The two loops that the README compares are programs, and both train; so does the LSTM of docs/tpu.md.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -34,6 +34,17 @@ TEST(Readme, both_loops_train_and_one_process_prints) {
     const auto found = losses(outcome);
     ASSERT_EQ(found.size(), 2u) << outcome.out;
     EXPECT_LT(found[1], 1.0);
+  }
+}
+
+TEST(RaggedLstm, trains_on_sentences_of_any_length_and_in_buckets) {
+  for (const Words& flags : {Words{}, Words{"--buckets"}}) {
+    const Outcome outcome = launch(1, "ragged_lstm", flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const std::regex end("40/40 .*loss ([0-9.]+)");
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(outcome.err, found, end)) << outcome.err;
+    EXPECT_LT(std::stod(found[1]), 3.5);  // 4.85 = log 128 when nothing is known
   }
 }
 

@@ -115,7 +115,13 @@ void LazyStorage::set_values(const std::vector<std::pair<LazyStorage*, std::shar
 
 Value LazyStorage::value() const {
   std::lock_guard lock(lists().mutex);
+  was_read_ = true;
   return value_;
+}
+
+bool LazyStorage::was_read() const {
+  std::lock_guard lock(lists().mutex);
+  return was_read_;
 }
 
 ContextPtr LazyStorage::context() const {
@@ -126,6 +132,7 @@ ContextPtr LazyStorage::context() const {
 void LazyStorage::adopt(ContextPtr context, std::string name) {
   {
     std::lock_guard lock(lists().mutex);
+    was_read_ = false;
     context_ = std::move(context);
   }
   set_name(std::move(name));

@@ -53,6 +53,7 @@ class LazyStorage final : public c10::StorageImpl {
   ~LazyStorage() override;
 
   Value value() const;
+  bool was_read() const;  // value() has been asked for, since adopt
   ContextPtr context() const;
   // Belongs to this recording from now on, and is called so in messages.
   void adopt(ContextPtr context, std::string name);
@@ -85,6 +86,7 @@ class LazyStorage final : public c10::StorageImpl {
     LazyStorage* previous = nullptr;
     LazyStorage* next = nullptr;
   };
+  mutable bool was_read_ = false;
   bool listed_ = false;
   Links pending_, all_;
   uint64_t made_in_ = 0;
