@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <numeric>
 
 #include "support/files.h"
 
@@ -81,7 +82,8 @@ void train(bool in_buckets) {
     progress.advance(1, {{"loss", loss.item<double>()}});
     if (++done == batches_to_run) break;
   }
-  accelerator.print(ivme::xla::metrics().programs, " programs");
+  if (accelerator.distributed_type() == ivme::DistributedType::XLA)
+    accelerator.print(ivme::xla::metrics().programs, " programs");
 }
 
 int main(int argc, char** argv) {

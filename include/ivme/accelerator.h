@@ -59,6 +59,11 @@ struct AcceleratorOptions {
   std::optional<std::string> record = {};  // file of the run record, docs/run_record.md [IVME_RECORD] none
   bool record_micro = false;               // also each micro-batch's loss of each rank
   int64_t record_every = 10;               // steps between parameter and update norms
+  // On CPUs and GPUs dropout in a prepared model's forward draws what it draws on xla: from the seed, the
+  // step, its place in the step, and the row of the global batch, instead of a generator of this process. So
+  // one process, several and xla drop alike. The first dimension of what is dropped must be the batch's. Slow
+  // on GPUs: masks are made on the CPU.
+  bool row_keyed_dropout = false;
   // On xla: one more different program than this is an error, for a loop that must not compile again.
   std::optional<int64_t> max_programs = {};  // [IVME_XLA_MAX_PROGRAMS] any number
 };

@@ -14,6 +14,7 @@
 namespace ivme {
 
 class Autocast;
+class KeyedDropout;
 
 namespace detail {
 struct ModelRuntime;
@@ -33,6 +34,7 @@ class ForwardScope {
  private:
   ModelRuntime& runtime_;
   std::unique_ptr<Autocast> autocast_;
+  std::unique_ptr<KeyedDropout> dropout_;
 };
 }  // namespace detail
 

@@ -99,6 +99,8 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
     state_->tracing = xla::begin_recording({.tpu = state_->settings.tpu,
                                             .expected_programs = state_->settings.accumulation > 1 ? 2 : 1,
                                             .max_programs = state_->settings.max_programs});
+  else if (options.row_keyed_dropout)
+    state_->random = std::make_shared<RandomPlace>();
   if (facts.num_processes > 1)
     state_->group = Group::join(facts, state_->settings.device.type(), state_->settings.timeout);
   if (state_->settings.record.empty()) return;
@@ -189,6 +191,7 @@ SyncScope Accelerator::autocast() {
 
 void Accelerator::end_step() {
   if (state_->tracing) xla::end_step(state_->tracing);
+  if (state_->random) state_->random->end_step();
 }
 
 std::shared_ptr<detail::StepReplay> Accelerator::step_replay(const CompileOptions& options,

@@ -148,6 +148,7 @@ std::shared_ptr<LoaderCore> prepare_loader(AcceleratorState& state, const std::s
   sharing.data_seed = state.options.sharing.data_seed;
   if (state.options.device_placement) sharing.device = state.settings.device;
   sharing.tracing = state.tracing;
+  sharing.random = state.random;
   sharing.may_pad = state.options.sharing.pad_last_batch;
   sharing.trains_batch_norm = [accelerator = state.weak_from_this()] {
     auto alive = accelerator.lock();

@@ -10,6 +10,7 @@
 #include "gradients/bucket_reducer.h"
 #include "ivme/accelerator.h"
 #include "process/group.h"
+#include "process/random_place.h"
 
 namespace ivme {
 class Autocast;
@@ -78,6 +79,7 @@ struct AcceleratorState : std::enable_shared_from_this<AcceleratorState> {
   ProcessFacts facts;
   std::shared_ptr<Group> group;           // null for one rank
   std::shared_ptr<xla::Context> tracing;  // null unless on xla
+  std::shared_ptr<RandomPlace> random;    // null unless row_keyed_dropout, and on xla
   SyncState sync;
   std::shared_ptr<ActiveLoaders> active = std::make_shared<ActiveLoaders>();
   std::vector<std::weak_ptr<ModelRuntime>> models;

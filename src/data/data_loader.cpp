@@ -30,9 +30,9 @@ std::vector<int64_t> varying_share(const LoaderCore& core, int64_t num_batches) 
                                  core.shard.drop_last);
 }
 
-// Samples of this rank in a full batch.
-int64_t full_rows(const LoaderCore& core) {
-  return core.shard.split_batches ? core.shard.batch_size / core.shard.num_processes : core.shard.batch_size;
+void end_step_of(const LoaderCore& core) {
+  if (core.random) core.random->end_step();
+  if (core.tracing) xla::end_step(core.tracing);
 }
 
 at::Tensor generator_state() {
@@ -63,6 +63,10 @@ void tell_of_completion(int64_t real, int64_t rows) {
 }
 
 }  // namespace
+
+int64_t full_rows(const LoaderCore& core) {
+  return core.shard.split_batches ? core.shard.batch_size / core.shard.num_processes : core.shard.batch_size;
+}
 
 const char* LoaderCore::sampler_name() const {
   if (!options.shuffle) return "none";
@@ -124,6 +128,7 @@ std::shared_ptr<LoaderCore> share(const LoaderCore& core, const Sharing& sharing
   shared->rank = sharing.rank;
   shared->device = sharing.device;
   shared->tracing = sharing.tracing;
+  shared->random = sharing.random;
   shared->trains_batch_norm = sharing.trains_batch_norm;
   shared->may_pad = sharing.may_pad && sharing.device.is_xla();
   shared->one_shape = sharing.tracing != nullptr;
@@ -167,7 +172,7 @@ struct EpochCursor::Pass {
   int64_t real_at_end = -1;
   bool pads = false;
   int64_t next = 0;
-  bool exhausted = false;
+  bool closed = false;
   at::Tensor generator_state;  // before the first batch
   mutable int moved = 0;       // tensors of the batch that is being moved
 
@@ -175,7 +180,13 @@ struct EpochCursor::Pass {
   void open();
   void open_buckets(bool complete);
   void fill(BatchPlan& plan) const;
+  void close();
 };
+
+// By the loop's thread, when the last batch comes, however far ahead batches are made.
+void EpochCursor::Pass::close() {
+  if (!std::exchange(closed, true)) close_order(*core, order);
+}
 
 void EpochCursor::Pass::open_buckets(bool complete) {
   const LoaderCore& c = *core;
@@ -246,9 +257,9 @@ EpochCursor::EpochCursor(std::shared_ptr<LoaderCore> core) : pass_(std::make_uni
 
 EpochCursor::~EpochCursor() {
   LoaderCore& c = *pass_->core;
-  if (c.tracing && std::uncaught_exceptions() == 0) {  // the loop was left by break
+  if (std::uncaught_exceptions() == 0) {  // the loop was left by break
     try {
-      xla::end_step(c.tracing);
+      end_step_of(c);
     } catch (const std::exception&) {  // whoever reads a result meets it again
     }
   }
@@ -263,10 +274,7 @@ EpochCursor::~EpochCursor() {
 bool EpochCursor::next(BatchPlan& plan) {
   Pass& pass = *pass_;
   pass.moved = 0;
-  if (pass.next == pass.size()) {
-    if (!std::exchange(pass.exhausted, true)) close_order(*pass.core, pass.order);
-    return false;
-  }
+  if (pass.next == pass.size()) return false;
   plan.last = pass.next + 1 == pass.size();
   pass.fill(plan);
   ++pass.next;
@@ -305,9 +313,7 @@ void EpochCursor::leave() {
   c.in_hand = nullptr;
 }
 
-void EpochCursor::end_step() {
-  if (pass_->core->tracing) xla::end_step(pass_->core->tracing);
-}
+void EpochCursor::end_step() { end_step_of(*pass_->core); }
 
 void EpochCursor::note_waiting(std::chrono::steady_clock::time_point since) {
   LoaderCore& c = *pass_->core;
@@ -321,10 +327,12 @@ void EpochCursor::deliver(const BatchPlan& plan) {
   c.in_hand = &plan;
   c.gathered = false;
   c.end = plan.last;
+  if (plan.last) pass_->close();
   ++c.delivered;
 }
 
 void EpochCursor::finish() {
+  pass_->close();
   if (pass_->size() > 0) ++pass_->core->epoch;
 }
 

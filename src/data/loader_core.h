@@ -12,6 +12,7 @@
 #include "data/starvation.h"
 #include "ivme/data_loader.h"
 #include "process/group.h"
+#include "process/random_place.h"
 
 namespace ivme::xla {
 struct Context;
@@ -39,6 +40,7 @@ struct LoaderCore {
   int rank = 0;
   c10::Device device = c10::Device(c10::kCPU);
   std::shared_ptr<xla::Context> tracing;  // on xla: what each batch belongs to, and what ends a step
+  std::shared_ptr<RandomPlace> random;    // elsewhere, for dropout that is keyed by rows; or null
   bool one_shape = false;                 // on xla, unless the loop moves its batches itself
   bool may_pad = true;
   std::function<bool()> trains_batch_norm = {};  // a prepared model with batch norm is in training
@@ -70,11 +72,15 @@ struct Sharing {
   std::optional<uint64_t> data_seed = {};
   c10::Device device = c10::Device(c10::kCPU);
   std::shared_ptr<xla::Context> tracing = {};
+  std::shared_ptr<RandomPlace> random = {};
   std::function<bool()> trains_batch_norm = {};
 };
 // Throws Error when the batch size cannot be split over the ranks. With the default sampler on several ranks
 // it draws one number from torch's CPU generator, as Accelerate does.
 std::shared_ptr<LoaderCore> share(const LoaderCore& core, const Sharing& sharing);
+
+// Samples of this rank in a full batch.
+int64_t full_rows(const LoaderCore& core);
 
 // Throws Error when the batch in hand was padded in its data, and nothing in this iteration has used the mask
 // that tells.

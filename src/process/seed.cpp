@@ -17,7 +17,14 @@ int& accelerators_rank() {
   return rank;
 }
 
+uint64_t& seedings() {
+  static uint64_t times = 0;
+  return times;
+}
+
 }  // namespace
+
+uint64_t times_seeded() { return seedings(); }
 
 void set_rank_for_seeds(int rank) { accelerators_rank() = rank; }
 
@@ -33,6 +40,7 @@ std::mt19937_64& random_engine() {
 
 void set_seed(uint64_t seed, const SeedOptions& options) {
   last_seed() = seed;
+  ++seedings();
   xla::note_seeding();
   if (options.device_specific) {
     if (accelerators_rank() < 0)

@@ -3,6 +3,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
 #include <cmath>
@@ -33,10 +34,11 @@ struct Points {
   at::Tensor data, target;
 };
 
-nn::Sequential make_mlp() {
+nn::Sequential make_mlp(double dropout) {
   nn::Sequential net;
   net->push_back(nn::Linear(64, 32));
   net->push_back(nn::ReLU());
+  if (dropout > 0) net->push_back(nn::Dropout(dropout));
   net->push_back(nn::Linear(32, 32));
   net->push_back(nn::ReLU());
   net->push_back(nn::Linear(32, 10));
@@ -49,13 +51,15 @@ struct Setup {
   int64_t accumulation = 1;
   int updates = 200;
   bool adamw = false;
+  double dropout = 0;  // keyed by rows
 };
 
 // The mean loss of each update, then every parameter, as doubles.
 std::vector<double> train(const Setup& setup) {
-  Accelerator accelerator({.gradient_accumulation_steps = setup.accumulation});
+  Accelerator accelerator(
+      {.gradient_accumulation_steps = setup.accumulation, .row_keyed_dropout = setup.dropout > 0});
   set_seed(42);
-  auto net = make_mlp();
+  auto net = make_mlp(setup.dropout);
   net->to(setup.dtype);
   auto raw = setup.adamw ? optim::Optimizer(optim::AdamW(net->parameters(), {.lr = 1e-3}))
                          : optim::Optimizer(optim::SGD(net->parameters(), {.lr = 0.05, .momentum = 0.9}));
@@ -143,6 +147,14 @@ TEST(Equivalence, in_float64_adamw_too) { expect_all_cuts_equal({.adamw = true},
 
 TEST(Equivalence, in_float32_the_first_10_losses_agree_to_1e_6) {
   expect_all_cuts_equal({.dtype = at::kFloat, .updates = 20}, 10, 1e-6);
+}
+
+TEST(Equivalence, dropout_that_is_keyed_by_rows_is_the_same_on_all_ranks) {
+  if (test::is_rank()) return train_as_rank({.updates = 40, .dropout = 0.3});
+  auto whole = train({.updates = 40, .dropout = 0.3});
+  for (int ranks : {2, 4})
+    expect_near(whole, train_on(ranks, {.batch_size = 256 / ranks, .updates = 40, .dropout = 0.3}),
+                whole.size(), 1e-9);
 }
 
 TEST(Equivalence, another_batch_is_another_training) {

@@ -11,6 +11,7 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
@@ -318,6 +319,20 @@ TEST(XlaBatches, batch_norm_in_evaluation_is_padded) {
     for (auto& batch : loader) last = batch, model(batch.data);
     EXPECT_THAT(values(last.target), training ? ElementsAre(4, 0, 1, 2) : ElementsAre(4, -100, -100, -100));
   }
+}
+
+// Padding lies behind the samples, so it moves none of their numbers.
+TEST(XlaBatches, dropout_that_is_keyed_by_rows_is_that_of_xla) {
+  auto losses = [](const char* device, at::ScalarType type) {
+    at::manual_seed(1);
+    nn::Sequential net(nn::Linear(20, 32), nn::Dropout(0.3), nn::ReLU(), nn::Dropout(0.1),
+                       nn::Linear(32, 10));
+    net->to(type);
+    return train({.device = device, .row_keyed_dropout = true}, Classified{100, type}, net, cross_entropy)
+        .losses;
+  };
+  test::expect_close(losses("xla", at::kDouble), losses("cpu", at::kDouble), 1e-9);
+  test::expect_close(losses("xla", at::kFloat), losses("cpu", at::kFloat), 1e-5);
 }
 
 std::vector<nlohmann::json> steps_of_record(const char* device) {

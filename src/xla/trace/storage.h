@@ -81,12 +81,12 @@ class LazyStorage final : public c10::StorageImpl {
   ContextPtr context_;
   std::shared_ptr<const std::string> name_;
   std::shared_ptr<Node> before_;  // the leaf that the pending value replaced: its memory may be taken
+  mutable bool was_read_ = false;
   // Places in a list of storages: in that of the pending ones, and in that of all.
   struct Links {
     LazyStorage* previous = nullptr;
     LazyStorage* next = nullptr;
   };
-  mutable bool was_read_ = false;
   bool listed_ = false;
   Links pending_, all_;
   uint64_t made_in_ = 0;
