@@ -60,7 +60,36 @@ std::shared_ptr<Client> Client::create(const Plugin& plugin, const ClientOptions
 
 Client::Client(const PjrtApi& api, const DiskCacheOptions& cache) : api_(api), cache_(cache) {}
 
+Consumption::~Consumption() {
+  await(api_, ended_);
+  for (PJRT_Buffer* handle : handles_) {
+    auto args = sized<PJRT_Buffer_Destroy_Args>();
+    args.buffer = handle;
+    failure_of(api_, api_.table->PJRT_Buffer_Destroy(&args));
+  }
+}
+
+void Consumption::add(PJRT_Buffer* handle) {
+  std::lock_guard lock(mutex_);
+  handles_.push_back(handle);
+}
+
+bool Consumption::has_ended() const { return is_done(api_, ended_); }
+
+std::shared_ptr<Consumption> Client::keep_consumed(PJRT_Event* ended) {
+  auto newest = std::make_shared<Consumption>(api_, ended);
+  std::vector<std::shared_ptr<Consumption>> over;  // freed without the lock
+  std::lock_guard lock(consumptions_mutex_);
+  while (!consumptions_.empty() && consumptions_.front()->has_ended()) {
+    over.push_back(std::move(consumptions_.front()));
+    consumptions_.pop_front();
+  }
+  consumptions_.push_back(newest);
+  return newest;
+}
+
 Client::~Client() {
+  consumptions_.clear();
   if (handle_ == nullptr) return;
   auto args = sized<PJRT_Client_Destroy_Args>();
   args.client = handle_;

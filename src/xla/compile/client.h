@@ -1,8 +1,10 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -10,8 +12,10 @@
 #include "xla/compile/executable.h"
 #include "xla/compile/pjrt_api.h"
 
+struct PJRT_Buffer;
 struct PJRT_Client;
 struct PJRT_Device;
+struct PJRT_Event;
 
 namespace ivme::xla {
 
@@ -19,6 +23,25 @@ struct ClientOptions {
   int cpu_devices = 1;  // virtual devices of a cpu plugin, 1 to 1024: the number of workers
   DiskCacheOptions cache = disk_cache_options();
   std::filesystem::path device_files = "/dev";
+};
+
+// An execution that consumes arrays, and the handles of those that nobody holds any more. Whoever frees such
+// a handle before the execution has ended waits for it, so the client frees them later.
+class Consumption {
+ public:
+  Consumption(const PjrtApi& api, PJRT_Event* ended) : api_(api), ended_(ended) {}
+  ~Consumption();  // waits
+  Consumption(const Consumption&) = delete;
+  Consumption& operator=(const Consumption&) = delete;
+
+  void add(PJRT_Buffer* handle);  // takes it over
+  bool has_ended() const;
+
+ private:
+  const PjrtApi& api_;
+  PJRT_Event* ended_;
+  std::mutex mutex_;
+  std::vector<PJRT_Buffer*> handles_;
 };
 
 // The devices of one plugin in this process. Buffers and executables keep it alive. Any thread, several at
@@ -55,6 +78,9 @@ class Client : public std::enable_shared_from_this<Client> {
   int64_t live_buffers() const { return live_buffers_; }
   int64_t live_bytes() const { return live_bytes_; }
 
+  // Keeps it until the execution has ended, and frees what has ended before.
+  std::shared_ptr<Consumption> keep_consumed(PJRT_Event* ended);
+
  private:
   friend class Buffer;
   Client(const PjrtApi& api, const DiskCacheOptions& cache);
@@ -71,6 +97,8 @@ class Client : public std::enable_shared_from_this<Client> {
   bool on_host_ = false;
   DiskCache cache_;
   std::atomic<int64_t> compiled_{0}, loaded_{0}, live_buffers_{0}, live_bytes_{0};
+  std::mutex consumptions_mutex_;
+  std::deque<std::shared_ptr<Consumption>> consumptions_;  // in the order of their starts
 };
 
 }  // namespace ivme::xla

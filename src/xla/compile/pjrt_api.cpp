@@ -163,4 +163,11 @@ std::optional<Failure> await(const PjrtApi& api, PJRT_Event* event) {
   return failure;
 }
 
+bool is_done(const PjrtApi& api, PJRT_Event* event) {
+  if (event == nullptr) return true;
+  auto args = sized<PJRT_Event_IsReady_Args>();
+  args.event = event;
+  return try_call(api, &PJRT_Api::PJRT_Event_IsReady, args, "Asking for the device") || args.is_ready;
+}
+
 }  // namespace ivme::xla

@@ -58,5 +58,7 @@ void call(const PjrtApi& api, PJRT_Error* (*PJRT_Api::*slot)(Args*), Args& args,
 
 // Waits for `event` and frees it; null counts as done.
 std::optional<Failure> await(const PjrtApi& api, PJRT_Event* event);
+// Whether waiting would take no time; null counts as done.
+bool is_done(const PjrtApi& api, PJRT_Event* event);
 
 }  // namespace ivme::xla

@@ -73,10 +73,14 @@ Buffer::Buffer(std::shared_ptr<Client> client, PJRT_Buffer* handle, Shape shape,
 }
 
 Buffer::~Buffer() {
+  mark_deleted();
+  if (consumed_by_ && !consumed_by_->has_ended()) {
+    consumed_by_->add(handle_);
+    return;
+  }
   auto args = sized<PJRT_Buffer_Destroy_Args>();
   args.buffer = handle_;
   failure_of(client_->api(), client_->api().table->PJRT_Buffer_Destroy(&args));
-  mark_deleted();
 }
 
 void Buffer::mark_deleted() {
@@ -98,6 +102,18 @@ void Buffer::wait() const {
   if (const auto failure = await(client_->api(), args.event)) throw_failure(client_->api(), *failure, asked);
 }
 
+bool Buffer::is_ready() const {
+  if (is_deleted()) return true;
+  auto args = sized<PJRT_Buffer_ReadyEvent_Args>();
+  args.buffer = handle_;
+  call(client_->api(), &PJRT_Api::PJRT_Buffer_ReadyEvent, args, "Computing an array");
+  const bool ready = is_done(client_->api(), args.event);
+  auto destroy = sized<PJRT_Event_Destroy_Args>();
+  destroy.event = args.event;
+  call(client_->api(), &PJRT_Api::PJRT_Event_Destroy, destroy, "Computing an array");
+  return ready;
+}
+
 void Buffer::download(void* destination, int64_t size) const {
   if (size != bytes() || (destination == nullptr && size > 0))
     throw Error("An array " + to_string(shape_) + " of " + std::to_string(bytes()) +
@@ -112,10 +128,11 @@ void Buffer::download(void* destination, int64_t size) const {
     read_by_transfer(client_->api(), handle_, shape_, destination);
 }
 
-void Buffer::note_donation() {
+void Buffer::note_donation(std::shared_ptr<Consumption> by) {
   auto args = sized<PJRT_Buffer_IsDeleted_Args>();
   args.buffer = handle_;
   call(client_->api(), &PJRT_Api::PJRT_Buffer_IsDeleted, args, "Asking for a donated array");
+  consumed_by_ = std::move(by);
   if (args.is_deleted) mark_deleted();
 }
 

@@ -31,12 +31,13 @@ class Buffer {
   // Waits until the value is there. Throws Error when it was donated, or when the execution that should have
   // made it failed (with the plugin's text).
   void wait() const;
+  bool is_ready() const;  // whether wait() would return at once; true for what is deleted
   // Waits, and copies bytes(), row-major, to `destination`, whose `size` in bytes must be just that. Throws
   // as wait().
   void download(void* destination, int64_t size) const;
 
-  // Asks the plugin whether the last execution consumed the memory; execute calls it for what it donates.
-  void note_donation();
+  // Asks the plugin whether this execution consumed the memory; execute calls it for what it donates.
+  void note_donation(std::shared_ptr<Consumption> by);
 
  private:
   void mark_deleted();
@@ -46,6 +47,7 @@ class Buffer {
   Shape shape_;
   int device_;
   std::atomic<bool> deleted_{false};
+  std::shared_ptr<Consumption> consumed_by_;
 };
 
 // Copies shape.bytes() row-major bytes to the device; `data` may be freed on return. Booleans are bytes 0

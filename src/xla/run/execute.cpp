@@ -74,8 +74,10 @@ std::vector<int64_t> others(size_t count, const std::vector<size_t>& consumed) {
   return found;
 }
 
+// `ended`: made where it is not null.
 std::optional<Failure> start(const Executable& executable, const Buffers& arguments,
-                             const std::vector<int64_t>& kept, std::vector<PJRT_Buffer*>& results) {
+                             const std::vector<int64_t>& kept, std::vector<PJRT_Buffer*>& results,
+                             PJRT_Event** ended) {
   std::vector<PJRT_Buffer*> handles(arguments.size());
   std::transform(arguments.begin(), arguments.end(), handles.begin(),
                  [](const auto& each) { return each->handle(); });
@@ -91,6 +93,7 @@ std::optional<Failure> start(const Executable& executable, const Buffers& argume
   args.num_devices = 1;
   args.num_args = handles.size();
   args.output_lists = &result_list;
+  args.device_complete_events = ended;
   return try_call(executable.client().api(), &PJRT_Api::PJRT_LoadedExecutable_Execute, args,
                   "Running the program");
 }
@@ -102,7 +105,9 @@ Buffers execute(const Executable& executable, const Buffers& arguments, const st
   const Signature& signature = executable.signature();
   const std::vector<size_t> consumed = consumable(signature, arguments, donated);
   std::vector<PJRT_Buffer*> handles(signature.results.size());
-  const auto failure = start(executable, arguments, others(arguments.size(), consumed), handles);
+  PJRT_Event* ended = nullptr;
+  const auto failure = start(executable, arguments, others(arguments.size(), consumed), handles,
+                             consumed.empty() ? nullptr : &ended);
   Buffers results;
   if (!failure) {
     results.reserve(handles.size());
@@ -110,7 +115,10 @@ Buffers execute(const Executable& executable, const Buffers& arguments, const st
     for (size_t i = 0; i < handles.size(); ++i)
       results.push_back(std::make_shared<Buffer>(client, handles[i], signature.results[i], 0));
   }
-  for (const size_t i : consumed) arguments[i]->note_donation();
+  if (!consumed.empty()) {
+    const auto consumption = executable.client().keep_consumed(ended);
+    for (const size_t i : consumed) arguments[i]->note_donation(consumption);
+  }
   if (failure) throw_failure(executable.client().api(), *failure, "Running the program");
   return results;
 }

@@ -80,6 +80,35 @@ TEST_F(Execute, a_result_is_an_argument_of_the_next_execution) {
   EXPECT_EQ(client->live_buffers(), 2);
 }
 
+// The plugin lets whoever frees a consumed array wait for the execution, so that no host could run ahead.
+TEST_F(Execute, letting_go_of_what_was_donated_does_not_wait) {
+  const auto slow = client->compile(R"(func.func @main(%0: tensor<700x700xf32> {tf.aliasing_output = 0 : i32})
+      -> tensor<700x700xf32> {
+    %i = stablehlo.constant dense<0> : tensor<i32>
+    %n = stablehlo.constant dense<200> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %r:2 = stablehlo.while(%x = %0, %k = %i) : tensor<700x700xf32>, tensor<i32>
+      cond {
+        %c = stablehlo.compare LT, %k, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %c : tensor<i1>
+      } do {
+        %y = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0]
+          : (tensor<700x700xf32>, tensor<700x700xf32>) -> tensor<700x700xf32>
+        %next = stablehlo.add %k, %one : tensor<i32>
+        stablehlo.return %y, %next : tensor<700x700xf32>, tensor<i32>
+      }
+    return %r#0 : tensor<700x700xf32>
+  })");
+  const std::vector<float> zeros(700 * 700);
+  auto a = upload(client, zeros.data(), {Dtype::f32, {700, 700}});
+  const auto result = execute(*slow, {a}, {true}).at(0);
+  EXPECT_TRUE(a->is_deleted());
+  a.reset();
+  EXPECT_FALSE(result->is_ready());
+  result->wait();
+  EXPECT_TRUE(result->is_ready());
+}
+
 TEST_F(Execute, an_array_passed_twice_is_not_consumed) {
   const auto a = array({2, 3});
   const auto results = execute(*program, {a, a}, {true, true});
