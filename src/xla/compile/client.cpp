@@ -7,6 +7,7 @@
 
 #include "ivme/error.h"
 #include "xla/compile/compile_options.h"
+#include "xla/compile/host_memory.h"
 #include "xla/compile/pjrt_call.h"
 
 namespace ivme::xla {
@@ -121,6 +122,7 @@ void Client::open(int cpu_devices) {
   call(api_, &PJRT_Api::PJRT_Client_PlatformName, platform, asked);
   platform_.assign(platform.platform_name, platform.platform_name_size);
   on_host_ = platform_ == "cpu";
+  if (on_host_) keep_freed_memory();
 
   auto version = sized<PJRT_Client_PlatformVersion_Args>();
   version.client = handle_;

@@ -1,8 +1,10 @@
 // With the plugin that find_plugin finds; these fail where there is none.
 #include "xla/run/execute.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <string>
 #include <vector>
@@ -171,6 +173,28 @@ TEST_F(Execute, what_would_hurt_the_plugin_is_refused_before_anything_is_touched
   EXPECT_THAT(error_of([&] { execute(*client->compile(sum_and_product, 2), {a, a}); }),
               HasSubstr("for 2 devices"));
   EXPECT_THAT(values(*a), ElementsAre(1, 2));
+}
+
+// Page by page from the kernel it would cost 16384 faults in each run.
+TEST_F(Execute, the_memory_of_a_run_serves_the_next) {
+  if (dlsym(RTLD_DEFAULT, "__asan_init") != nullptr)
+    GTEST_SKIP() << "the sanitizer has an allocator of its own";
+  const auto large = client->compile(
+      "func.func @main(%0: tensor<f32>) -> tensor<16777216xf32> { "
+      "%1 = stablehlo.broadcast_in_dim %0, dims = [] : (tensor<f32>) -> tensor<16777216xf32> "
+      "return %1 : tensor<16777216xf32> }");
+  const float one = 1;
+  const auto scalar = upload(client, &one, {Dtype::f32, {}});
+  auto faults_of_a_run = [&] {
+    rusage before{}, after{};
+    getrusage(RUSAGE_SELF, &before);
+    execute(*large, {scalar}).at(0)->wait();
+    getrusage(RUSAGE_SELF, &after);
+    return after.ru_minflt - before.ru_minflt;
+  };
+  faults_of_a_run();
+  faults_of_a_run();
+  for (int run = 0; run < 5; ++run) EXPECT_LT(faults_of_a_run(), 1000);
 }
 
 TEST_F(Execute, an_execution_that_runs_out_of_memory_is_an_error) {
