@@ -292,7 +292,10 @@ std::shared_ptr<Node> make_operation(const Op& op, std::vector<Value> operands,
 Graph make_graph(std::vector<Value> roots, const std::vector<const Buffer*>& aliases) {
   Graph graph;
   Walk walk(graph);
-  for (const Value& root : roots) walk.visit(root.node);
+  for (const Value& root : roots) {
+    walk.visit(root.node);
+    graph.number_groups.push_back(graph.numbers.size());
+  }
   uint64_t key = walk.key();
   std::vector<bool> taken(graph.leaves.size());
   for (size_t i = 0; i < roots.size(); ++i) {

@@ -135,10 +135,11 @@ struct Graph {
   std::vector<Value> roots;
   std::vector<const Node*> order;
   std::vector<std::shared_ptr<Node>>
-      leaves;                        // one for each buffer, in the order of first use: the program's inputs
-  std::vector<const Node*> numbers;  // in that order too; by position, never merged
-  std::vector<int> aliases;          // one for each root: the leaf whose memory it may take, or -1
-  uint64_t key = 0;                  // equal for graphs that have the same program
+      leaves;                         // one for each buffer, in the order of first use: the program's inputs
+  std::vector<const Node*> numbers;   // in that order too; by position, never merged
+  std::vector<size_t> number_groups;  // for each root: the end of the numbers that no root before it needs
+  std::vector<int> aliases;           // one for each root: the leaf whose memory it may take, or -1
+  uint64_t key = 0;                   // equal for graphs that have the same program
 };
 // Walks from the roots. `aliases` as in Graph, but naming buffers: null where there is none.
 Graph make_graph(std::vector<Value> roots, const std::vector<const Buffer*>& aliases);

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cinttypes>
 #include <cstdio>
@@ -244,8 +245,15 @@ const std::shared_ptr<Buffer>& buffer_of(const Node& leaf) {
 }
 
 void upload_numbers(const std::vector<PackedNumbers>& packs, std::vector<std::shared_ptr<Buffer>>& inputs) {
-  for (const PackedNumbers& pack : packs)
-    inputs.push_back(upload(device_client(), pack.bytes.data(), pack.shape));
+  std::vector<std::pair<const PackedNumbers*, std::shared_ptr<Buffer>>> uploaded;
+  for (const PackedNumbers& pack : packs) {
+    auto equal = std::ranges::find_if(uploaded, [&](const auto& one) {
+      return one.first->bytes == pack.bytes && one.first->shape == pack.shape;
+    });
+    if (equal == uploaded.end())
+      equal = uploaded.emplace(equal, &pack, upload(device_client(), pack.bytes.data(), pack.shape));
+    inputs.push_back(equal->second);
+  }
 }
 
 std::vector<std::shared_ptr<Buffer>> start(Context* context, const Executable& executable,

@@ -64,6 +64,7 @@ void flush(const ContextPtr& context);
 
 // The pieces of a run, for replays. The leaf's buffer; throws Error when its value was lost.
 const std::shared_ptr<Buffer>& buffer_of(const Node& leaf);
+// Those that are equal, as for all parameters of one optimizer, share an array.
 void upload_numbers(const std::vector<PackedNumbers>& packs, std::vector<std::shared_ptr<Buffer>>& inputs);
 // Donates the inputs that `aliases` names (Graph::aliases) and that nobody else holds. A failure is the end of
 // the context, which may be null.

@@ -13,12 +13,21 @@ namespace {
 
 constexpr Dtype number_dtypes[] = {Dtype::f32, Dtype::f64, Dtype::i64};
 
-std::vector<const Node*> numbers_of(const Graph& graph, Dtype dtype) {
-  std::vector<const Node*> numbers;
-  for (const Node* number : graph.numbers) {
-    if (number->shapes[0].dtype == dtype) numbers.push_back(number);
+// The indices of those that are passed as one argument; none is empty.
+template <class DtypeAt>
+std::vector<std::vector<size_t>> packs_of(const std::vector<size_t>& groups, DtypeAt dtype_at) {
+  std::vector<std::vector<size_t>> packs;
+  size_t begin = 0;
+  for (size_t end : groups) {
+    for (Dtype dtype : number_dtypes) {
+      std::vector<size_t> pack;
+      for (size_t i = begin; i < end; ++i)
+        if (dtype_at(i) == dtype) pack.push_back(i);
+      if (!pack.empty()) packs.push_back(std::move(pack));
+    }
+    begin = end;
   }
-  return numbers;
+  return packs;
 }
 
 template <class T>
@@ -75,13 +84,12 @@ class Program {
   }
 
   void add_numbers() {
-    for (Dtype dtype : number_dtypes) {
-      std::vector<const Node*> numbers = numbers_of(graph_, dtype);
-      if (numbers.empty()) continue;
-      Hlo pack = add_argument({dtype, {static_cast<int64_t>(numbers.size())}}, -1);
-      for (size_t i = 0; i < numbers.size(); ++i) {
+    auto dtype_at = [&](size_t i) { return graph_.numbers[i]->shapes[0].dtype; };
+    for (const std::vector<size_t>& indices : packs_of(graph_.number_groups, dtype_at)) {
+      Hlo pack = add_argument({dtype_at(indices[0]), {static_cast<int64_t>(indices.size())}}, -1);
+      for (size_t i = 0; i < indices.size(); ++i) {
         auto at = static_cast<int64_t>(i);
-        values_[numbers[i]] = {emitter_.reshape(emitter_.slice(pack, {at}, {at + 1}), {})};
+        values_[graph_.numbers[indices[i]]] = {emitter_.reshape(emitter_.slice(pack, {at}, {at + 1}), {})};
       }
     }
   }
@@ -112,19 +120,19 @@ NumberBits bits_of(const Node& number) {
   return {dtype, static_cast<uint64_t>(number.integer)};
 }
 
-std::vector<PackedNumbers> pack_numbers(const std::vector<NumberBits>& numbers) {
+std::vector<PackedNumbers> pack_numbers(const std::vector<NumberBits>& numbers,
+                                        const std::vector<size_t>& groups) {
   std::vector<PackedNumbers> packs;
-  for (Dtype dtype : number_dtypes) {
-    PackedNumbers pack{{dtype, {0}}, {}};
-    for (const NumberBits& number : numbers) {
-      if (number.dtype != dtype) continue;
+  for (const std::vector<size_t>& indices : packs_of(groups, [&](size_t i) { return numbers[i].dtype; })) {
+    const Dtype dtype = numbers[indices[0]].dtype;
+    PackedNumbers& pack = packs.emplace_back();
+    pack.shape = {dtype, {static_cast<int64_t>(indices.size())}};
+    for (size_t i : indices) {
       if (dtype == Dtype::f32)
-        append(pack.bytes, static_cast<uint32_t>(number.bits));
+        append(pack.bytes, static_cast<uint32_t>(numbers[i].bits));
       else
-        append(pack.bytes, number.bits);
-      ++pack.shape.dims[0];
+        append(pack.bytes, numbers[i].bits);
     }
-    if (!pack.bytes.empty()) packs.push_back(std::move(pack));
   }
   return packs;
 }
@@ -132,7 +140,7 @@ std::vector<PackedNumbers> pack_numbers(const std::vector<NumberBits>& numbers) 
 std::vector<PackedNumbers> pack_numbers(const Graph& graph) {
   std::vector<NumberBits> numbers;
   for (const Node* number : graph.numbers) numbers.push_back(bits_of(*number));
-  return pack_numbers(numbers);
+  return pack_numbers(numbers, graph.number_groups);
 }
 
 }  // namespace ivme::xla

@@ -23,13 +23,16 @@ struct NumberBits {
 };
 NumberBits bits_of(const Node& number);
 
-// All numbers of one dtype as one 1-dimensional argument, in their order.
+// Numbers of one dtype as one 1-dimensional argument, in their order.
 struct PackedNumbers {
   Shape shape;
   std::vector<std::byte> bytes;
 };
-// One for each dtype that occurs: f32, f64, i64.
-std::vector<PackedNumbers> pack_numbers(const std::vector<NumberBits>& numbers);
+// For each group of numbers (Graph::number_groups) one for each dtype that occurs: f32, f64, i64. The updates
+// of parameters of one shape then read their numbers from the same places of an argument, each of its own,
+// and XLA compiles them once; from one array of all numbers each read other places.
+std::vector<PackedNumbers> pack_numbers(const std::vector<NumberBits>& numbers,
+                                        const std::vector<size_t>& groups);
 std::vector<PackedNumbers> pack_numbers(const Graph& graph);
 
 }  // namespace ivme::xla

@@ -47,6 +47,33 @@ TEST(Program, numbers_follow_the_leaves_packed_by_dtype) {
   EXPECT_EQ(i64, 7);
 }
 
+// So that XLA compiles the updates of parameters of one shape once.
+TEST(Program, each_root_reads_its_numbers_from_an_argument_of_its_own) {
+  auto update = [](double rate) {
+    const Value p{make_leaf(some_buffer(), {Dtype::f32, {2}})};
+    return apply("aten::mul.Scalar",
+                 {apply("aten::add.Scalar", {p, number(rate), number(1)},
+                        {operand(0), operand(1, true), operand(2, true)}),
+                  number(2)},
+                 {operand(0), operand(1, true)});
+  };
+  const Value first = update(0.25), second = update(0.5);
+  const Graph graph = make_graph({first, apply("aten::neg", {first}, {operand(0)}), second}, {});
+  EXPECT_EQ(graph.number_groups, (std::vector<size_t>{3, 3, 6}));
+  const std::string text = lower(graph);
+  EXPECT_THAT(text, HasSubstr("@main(%arg0: tensor<2xf32>, %arg1: tensor<2xf32>, %arg2: tensor<3xf32>, "
+                              "%arg3: tensor<3xf32>)"));
+  for (const char* pack : {"%arg2", "%arg3"})
+    for (const char* place : {" [0:1]", " [1:2]", " [2:3]"})
+      EXPECT_THAT(text, HasSubstr(std::string("stablehlo.slice ") + pack + place));
+  const auto packs = pack_numbers(graph);
+  ASSERT_EQ(packs.size(), 2U);
+  float rates[2];
+  std::memcpy(&rates[0], packs[0].bytes.data(), sizeof(float));
+  std::memcpy(&rates[1], packs[1].bytes.data(), sizeof(float));
+  EXPECT_THAT(rates, ElementsAre(0.25F, 0.5F));
+}
+
 TEST(Program, a_root_that_takes_memory_is_marked_at_its_argument) {
   const auto buffer = some_buffer();
   const Value x{make_leaf(buffer, {Dtype::f32, {2}})};

@@ -226,6 +226,7 @@ void Capture::find_copies() {
 }
 
 void Capture::find_numbers(const Graph& graph) {
+  step_.number_groups = graph.number_groups;
   std::unordered_map<const HostNumber*, int> indices;
   for (const Node* node : graph.numbers) {
     CapturedStep::Number number{bits_of(*node)};

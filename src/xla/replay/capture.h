@@ -64,6 +64,7 @@ struct CapturedStep {
   std::shared_ptr<Executable> executable;
   std::vector<std::vector<Place>> inputs;  // for each leaf: all that had this one buffer
   std::vector<Number> numbers;
+  std::vector<size_t> number_groups;  // as in Graph
   std::vector<Source> sources;
   std::vector<int> aliases;
   std::vector<Place> outputs;

@@ -118,7 +118,7 @@ std::optional<std::vector<at::Tensor>> replay(const CapturedStep& step, Context&
   std::vector<std::shared_ptr<Buffer>> inputs;
   inputs.reserve(leaves->size() + 3);
   for (const Node* leaf : *leaves) inputs.push_back(buffer_of(*leaf));
-  upload_numbers(pack_numbers(do_the_hosts_part(step)), inputs);
+  upload_numbers(pack_numbers(do_the_hosts_part(step), step.number_groups), inputs);
 
   std::vector<std::pair<LazyStorage*, std::shared_ptr<Node>>> written;
   written.reserve(step.outputs.size() + step.copies.size());
