@@ -6,10 +6,8 @@ brackets, the least and the largest value. Without NAME the table is also writte
 """
 
 import argparse
-import datetime
 import json
 import math
-import os
 import pathlib
 import re
 import statistics
@@ -35,7 +33,6 @@ QUANTITIES = {  # name: unit, digits, how the processes of a run become one numb
     "first_step": ("launch to first step, s", 2, max),
     "memory": ("peak memory of a process, MiB", 0, max),
 }
-DOCUMENT = sides.ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- ./dev bench writes from here -->", "<!-- to here -->"
 
 
@@ -77,28 +74,11 @@ def compare(build, run, repetitions):
     return results
 
 
-def cell(values, digits):
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
-
-
 def rows(name, results):
     for quantity, (unit, digits, _) in QUANTITIES.items():
         ivme, python = results[quantity]
         ratio = statistics.median(ivme) / statistics.median(python)
-        yield f"| {name} | {unit} | {cell(ivme, digits)} | {cell(python, digits)} | {ratio:.2f} |"
-
-
-def processor():
-    models = re.findall(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    return f"{models[0] if models else 'unknown CPU'}, {len(os.sched_getaffinity(0))} cores"
-
-
-def write_document(table, repetitions):
-    text = DOCUMENT.read_text()
-    facts = f"{processor()}. {datetime.date.today()}, `./dev bench`, {repetitions} repetitions."
-    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    DOCUMENT.write_text("\n".join([before, facts, "", *table, after]))
-    print(f"\nwritten into {DOCUMENT.relative_to(sides.ROOT)}")
+        yield f"| {name} | {unit} | {sides.cell(ivme, digits)} | {sides.cell(python, digits)} | {ratio:.2f} |"
 
 
 def main():
@@ -110,7 +90,7 @@ def main():
     chosen = {name: run for name, run in RUNS.items() if re.search(arguments.pattern, name)}
     if not chosen or arguments.repetitions < 1:
         parser.error(f"nothing to measure; the names are: {'; '.join(RUNS)}")
-    sides.require_python()
+    sides.require_packages(accelerate="1.15.0", torch="2.13.0")
     sides.require(arguments.build)
     subprocess.run(["cmake", "--build", arguments.build, "--target", "bench_train"], check=True, stdout=sys.stderr)
 
@@ -121,7 +101,7 @@ def main():
         print("\n".join(lines), flush=True)
         table += lines
     if not arguments.pattern:
-        write_document(table, arguments.repetitions)
+        sides.write_table(BEGIN, END, table, "./dev bench", arguments.repetitions)
     return 0
 
 

@@ -125,7 +125,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=sides.ROOT / "build", help="build folder (build)")
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take (600)")
     arguments = parser.parse_args()
-    sides.require_python()
+    sides.require_packages(accelerate="1.15.0", torch="2.13.0")
     sides.require(arguments.build, "fashion_mnist", "char_lm")
     chosen = configurations(arguments.all, arguments.pattern)
     if not chosen:

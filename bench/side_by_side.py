@@ -1,13 +1,18 @@
-"""What parity.py and bench.py share: where things are, and how a program is started on several processes."""
+"""What parity.py, bench.py and xla_bench.py share: where things are, starting programs, tables of numbers."""
 
+import datetime
+import importlib.metadata
 import os
 import pathlib
+import re
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
 REFERENCE = ROOT / "tests" / "data" / "reference"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -30,18 +35,18 @@ def require(build, *programs):
     return paths
 
 
-def require_python():
-    """Python Accelerate is installed in the version that the comparison is about."""
-    try:
-        import accelerate
-        import torch
-    except ImportError as error:
-        sys.exit(f"error: {error}. Start this with ./dev, which installs Python Accelerate into .venv-bench.")
-    if accelerate.__version__ != "1.15.0" or not torch.__version__.startswith("2.13.0"):
-        sys.exit(
-            f"error: accelerate 1.15.0 and torch 2.13.0 are compared with, but {accelerate.__version__} and "
-            f"{torch.__version__} are installed. Start this with ./dev, which installs them into .venv-bench."
-        )
+def require_packages(**versions):
+    """These packages are installed in the versions that the comparison is about."""
+    for name, wanted in versions.items():
+        try:
+            installed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            installed = "none"
+        if installed.split("+")[0] != wanted:
+            sys.exit(
+                f"error: {name} {wanted} is compared with, but {installed} is installed. "
+                "Start this with ./dev, which installs it into .venv-bench."
+            )
 
 
 def free_port():
@@ -79,3 +84,21 @@ def run_all(commands, log, timeout):
 
 def tail(log, lines=15):
     return "\n".join(pathlib.Path(log).read_text(errors="replace").splitlines()[-lines:])
+
+
+def cell(values, digits):
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
+def processor():
+    models = re.findall(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return f"{models[0] if models else 'unknown CPU'}, {len(os.sched_getaffinity(0))} cores"
+
+
+def write_table(begin, end, table, command, repetitions):
+    """Into docs/benchmarks.md, between these two lines of it."""
+    text = DOCUMENT.read_text()
+    facts = f"{processor()}. {datetime.date.today()}, `{command}`, {repetitions} repetitions."
+    before, after = text[: text.index(begin) + len(begin)], text[text.index(end) :]
+    DOCUMENT.write_text("\n".join([before, facts, "", *table, after]))
+    print(f"\nwritten into {DOCUMENT.relative_to(ROOT)}")
