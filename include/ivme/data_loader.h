@@ -81,8 +81,8 @@ class EpochCursor {
   ~EpochCursor();
   EpochCursor(const EpochCursor&) = delete;
   EpochCursor& operator=(const EpochCursor&) = delete;
-  bool next(BatchPlan& plan);  // false when there are no more
-  bool moves_batches() const;  // the device is not the CPU
+  bool next(BatchPlan& plan);                                    // false when there are no more
+  bool moves_batches() const;                                    // the device is not the CPU
   void move(at::Tensor& tensor, const std::string& name) const;  // `name`: within the batch
   at::Tensor mask(const BatchPlan& plan) const;
   // Makes the batches to come on another thread if the options say so and making one drew no random numbers.

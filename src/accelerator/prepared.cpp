@@ -26,7 +26,8 @@ void note_step(xla::Capture& capture, size_t action, const std::shared_ptr<Prepa
   auto host_part = state->optimizer.impl()->host_part();
   if (!host_part)
     return capture.refuse("what " + state->optimizer.description().name +
-                          " counts from step to step is not known. Use the optimizer of ivme::optim");
+                          " counts from step to step is not known" + CallSite::here().where() +
+                          ". Use the optimizer of ivme::optim");
   capture.set_action(action, [state, host_part = std::move(host_part)] {
     AcceleratorState& accelerator = *state->accelerator;
     accelerator.early_end.before_step(accelerator, *state);

@@ -7,6 +7,7 @@
 #include <torch/optim/schedulers/lr_scheduler.h>
 #include <torch/optim/sgd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <typeinfo>
 
@@ -14,6 +15,7 @@
 #include "ivme/optim.h"
 #include "ivme/schedule.h"
 #include "optim/named_state.h"
+#include "optim/torch_state.h"
 
 namespace ivme::optim {
 namespace {
@@ -102,6 +104,15 @@ class TorchOptimizer : public OptimizerImpl, public NamedState {
     }
   }
 
+  void create_state() override {
+    if (create_torch_state(*optimizer_) || std::exchange(told_, true)) return;
+    std::fprintf(
+        stderr,
+        "ivme: %s is not known to ivme, so its state appears in the first step on xla and the second "
+        "is another program. Make the state before prepare, or use an optimizer of ivme::optim.\n",
+        description().name.c_str());
+  }
+
   Description description() const override {
     const torch::optim::Optimizer& optimizer = *optimizer_;
     return {class_name(typeid(optimizer)), hyper_parameters(group(0).options())};
@@ -116,6 +127,7 @@ class TorchOptimizer : public OptimizerImpl, public NamedState {
   }
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  bool told_ = false;
 };
 
 // get_current_lrs() is protected, and the only way to learn what a torch scheduler set.

@@ -276,7 +276,8 @@ bool is_pending(const at::Tensor& tensor) {
 
 at::Tensor to_host(const at::Tensor& tensor) {
   const LazyStorage& storage = storage_of(tensor);
-  if (Capture* capture = Capture::current()) capture->refuse("it reads a value on the host");
+  if (Capture* capture = Capture::current())
+    capture->refuse("it reads a value on the host" + CallSite::here().where());
   Value value = storage.value();
   const ContextPtr context = storage.context();
   if (value.node->kind != Node::Kind::leaf) {

@@ -66,8 +66,8 @@ void flush(const ContextPtr& context);
 const std::shared_ptr<Buffer>& buffer_of(const Node& leaf);
 // Those that are equal, as for all parameters of one optimizer, share an array.
 void upload_numbers(const std::vector<PackedNumbers>& packs, std::vector<std::shared_ptr<Buffer>>& inputs);
-// Donates the inputs that `aliases` names (Graph::aliases) and that nobody else holds. A failure is the end of
-// the context, which may be null.
+// Donates the inputs that `aliases` names (Graph::aliases) and that nobody else holds. A failure is the end
+// of the context, which may be null.
 std::vector<std::shared_ptr<Buffer>> start(Context* context, const Executable& executable,
                                            std::vector<std::shared_ptr<Buffer>> inputs,
                                            const std::vector<int>& aliases);

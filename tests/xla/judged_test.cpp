@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <set>
 
 #include "ivme/ivme.h"
 #include "loop.h"
+#include "ranks.h"
 #include "support/datasets.h"
 
 namespace ivme {
@@ -250,6 +252,81 @@ TEST(XlaJudged, accumulation_equals_the_big_batch) {
   for (size_t i = 0; i < 6; ++i)
     EXPECT_LE(relative(state[i].second, expected[i].second), 1e-9) << expected[i].first;
 }
+
+// --- tied weights ------------------------------------------------------------------------------------------
+
+// As a Python program has it: the last layer's weight is a parameter of its own name, tied to the embedding.
+struct TiedLanguageModelImpl : LanguageModelImpl {
+  Tensor decoder;
+  int ties = 0;
+
+  explicit TiedLanguageModelImpl(int64_t vocabulary) : LanguageModelImpl(vocabulary) {
+    decoder = register_parameter("decoder", emb->weight);
+  }
+  void tie_weights() {
+    decoder = parameters_["decoder"] = emb->weight;
+    ++ties;
+  }
+  Tensor forward(const Tensor& letters) { return torch::linear(lnf(b1(b0(emb(letters)))), decoder); }
+};
+TORCH_MODULE(TiedLanguageModel);
+
+Tensor loss_of(const Tensor& logits, const Tensor& target) {
+  return F::cross_entropy(logits.reshape({-1, logits.size(-1)}), target.reshape(-1));
+}
+
+constexpr int64_t tied_steps = 5;
+
+TiedLanguageModel make_tied(const Letters& letters) {
+  at::manual_seed(5);
+  TiedLanguageModel net(letters.text.vocabulary);
+  net->to(at::kDouble);
+  return net;
+}
+
+// In plain libtorch, on whole batches.
+Tensor trained_embedding(const Letters& letters) {
+  auto net = make_tied(letters);
+  std::vector<Tensor> once;
+  for (const Tensor& parameter : net->parameters())
+    if (std::none_of(once.begin(), once.end(), [&](const Tensor& known) { return known.is_same(parameter); }))
+      once.push_back(parameter);
+  torch::optim::SGD all(once, torch::optim::SGDOptions(0.1));
+  for (int64_t step = 0; step < tied_steps; ++step) {
+    auto batch = letters.batch(step);
+    all.zero_grad();
+    loss_of(net->forward(batch.data), batch.target).backward();
+    all.step();
+  }
+  return net->emb->weight.detach();
+}
+
+// With the line of Hugging Face's page after prepare.
+void expect_the_tie_to_be_kept(const std::string& device) {
+  const Letters letters;
+  const Tensor expected = trained_embedding(letters);
+  auto net = make_tied(letters);
+  Accelerator accelerator({.device = device});
+  auto [model, optimizer] = accelerator.prepare(net, optim::SGD(net->parameters(), {.lr = 0.1}));
+  EXPECT_EQ(net->ties, 1) << "by prepare";
+  if (accelerator.distributed_type() == DistributedType::TPU) model->tie_weights();
+  EXPECT_EQ(net->ties, device == "xla" ? 2 : 1);
+  const int64_t share = 4 / accelerator.num_processes(), first = share * accelerator.process_index();
+  for (int64_t step = 0; step < tied_steps; ++step) {
+    auto batch = letters.batch(step);
+    auto mine = [&](const Tensor& t) { return t.narrow(0, first, share).to(accelerator.device()); };
+    optimizer.zero_grad();
+    accelerator.backward(loss_of(model(mine(batch.data)), mine(batch.target)));
+    optimizer.step();
+    accelerator.end_step();
+  }
+  EXPECT_TRUE(net->decoder.is_same(net->emb->weight));
+  EXPECT_LE(relative(net->emb->weight.detach().cpu(), expected), 1e-9);
+}
+
+TEST(TiedCharLm, on_the_cpu) { expect_the_tie_to_be_kept("cpu"); }
+TEST(TiedCharLm, on_xla) { expect_the_tie_to_be_kept("xla"); }
+RANKS_TEST(2, TiedCharLm, on_two_processes) { expect_the_tie_to_be_kept("cpu"); }
 
 }  // namespace
 }  // namespace ivme

@@ -1,12 +1,17 @@
 // What may change from step to step without another program.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 #include <thread>
 
@@ -358,13 +363,44 @@ TEST(XlaRecompile, dampened_momentum_takes_two_programs) {
       2);
 }
 
-// Its state appears in the first step.
-TEST(XlaRecompile, wrapped_adam_of_torch_takes_at_most_two_programs) {
+template <class Optimizer, class Options>
+auto wrapped(const Options& options) {
+  return [options](const auto& parameters) {
+    return optim::wrap(std::make_shared<Optimizer>(parameters, options));
+  };
+}
+
+// Their state exists before the first step.
+TEST(XlaRecompile, optimizers_of_torch_take_one_program) {
+  namespace torch_optim = torch::optim;
+  expect_few_programs(wrapped<torch_optim::Adam>(torch_optim::AdamOptions(1e-2).amsgrad(true)), 1);
+  expect_few_programs(wrapped<torch_optim::AdamW>(torch_optim::AdamWOptions(1e-2)), 1);
+  expect_few_programs(wrapped<torch_optim::SGD>(torch_optim::SGDOptions(1e-2).momentum(0.9).nesterov(true)),
+                      1);
+  expect_few_programs(wrapped<torch_optim::Adagrad>(torch_optim::AdagradOptions(1e-2)), 1);
   expect_few_programs(
-      [](const auto& parameters) {
-        return optim::wrap(std::make_shared<torch::optim::Adam>(parameters, torch::optim::AdamOptions(1e-2)));
-      },
-      2);
+      wrapped<torch_optim::RMSprop>(torch_optim::RMSpropOptions(1e-3).momentum(0.9).centered(true)), 1);
+}
+
+// Of torch's class, but not known as it.
+struct OwnOptimizer : torch::optim::Optimizer {
+  explicit OwnOptimizer(const std::vector<Tensor>& parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(parameters)},
+                  std::make_unique<torch::optim::SGDOptions>(1e-2)) {}
+  Tensor step(LossClosure) override {
+    at::NoGradGuard no_grad;
+    for (auto& group : param_groups())
+      for (auto& parameter : group.params()) parameter.add_(parameter.grad(), -1e-2);
+    return {};
+  }
+};
+
+TEST(XlaRecompile, an_optimizer_that_is_not_known_is_told_of) {
+  testing::internal::CaptureStderr();
+  expect_few_programs(
+      [](const auto& parameters) { return optim::wrap(std::make_shared<OwnOptimizer>(parameters)); }, 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("OwnOptimizer is not known to ivme"));
 }
 
 // The learning rate of a schedule, and the factor of clipping, change in every step.

@@ -34,8 +34,8 @@ const Buffer* buffer_of(const Value& value) {
 }
 
 std::string described(const Node& node) {
-  std::string name = node.kind == Node::Kind::operation ? std::string(node.op->name) : "";
-  return "'" + name + "'";
+  const std::string name = node.kind == Node::Kind::operation ? std::string(node.op->name) : "";
+  return "'" + name + "'" + node.site.where();
 }
 
 std::string text_of(const NumberBits& number) {
@@ -99,13 +99,17 @@ Capture::Capture(std::shared_ptr<Context> context, std::vector<at::Tensor> argum
       outer_(std::exchange(current_capture, this)) {
   static std::atomic<uint64_t> captures{0};
   number_ = ++captures;
+  context_->programs.always_want_lines(true);
   auto storages = LazyStorage::all();
-  auto values = LazyStorage::values(storages);
+  auto values = LazyStorage::values(storages, /*reads=*/false);
   for (size_t i = 0; i < storages.size(); ++i)
     known_.push_back({WeakStorage(storages[i]), std::move(values[i])});
 }
 
-Capture::~Capture() { current_capture = outer_; }
+Capture::~Capture() {
+  current_capture = outer_;
+  context_->programs.always_want_lines(false);
+}
 
 void Capture::refuse(std::string why) {
   if (step_.refusal.empty()) step_.refusal = std::move(why);
@@ -215,7 +219,7 @@ void Capture::find_copies() {
   for (const Known& known : known_) {
     const Buffer* old = buffer_of(known.value);
     StoragePtr storage = old ? known.storage.lock() : StoragePtr();
-    const Buffer* now = storage ? buffer_of(storage->value()) : nullptr;
+    const Buffer* now = storage ? buffer_of(LazyStorage::values({storage}, /*reads=*/false)[0]) : nullptr;
     if (!now || now == old) continue;
     auto from = holders.find(now);
     if (from == holders.end())

@@ -20,7 +20,7 @@ class Tensors {
     }
     for (const at::Tensor& argument : arguments)
       storages_.push_back(StoragePtr::reclaim_copy(&storage_of(argument)));
-    if (complete_) values_ = LazyStorage::values(storages_);
+    if (complete_) values_ = LazyStorage::values(storages_, /*reads=*/true);
   }
 
   // Nothing is gone, and what floated then floats unchanged.

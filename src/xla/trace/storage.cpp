@@ -93,11 +93,14 @@ std::vector<StoragePtr> LazyStorage::all() {
   return storages;
 }
 
-std::vector<Value> LazyStorage::values(const std::vector<StoragePtr>& storages) {
+std::vector<Value> LazyStorage::values(const std::vector<StoragePtr>& storages, bool reads) {
   std::vector<Value> values;
   values.reserve(storages.size());
   std::lock_guard guard(lists().mutex);
-  for (const StoragePtr& storage : storages) values.push_back(storage->value_);
+  for (const StoragePtr& storage : storages) {
+    values.push_back(storage->value_);
+    storage->was_read_ = storage->was_read_ || reads;
+  }
   return values;
 }
 

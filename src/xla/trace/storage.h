@@ -67,7 +67,8 @@ class LazyStorage final : public c10::StorageImpl {
 
   // Every storage that is alive.
   static std::vector<StoragePtr> all();
-  static std::vector<Value> values(const std::vector<StoragePtr>& storages);
+  // `reads`: as value() does, for was_read.
+  static std::vector<Value> values(const std::vector<StoragePtr>& storages, bool reads);
   static void set_values(const std::vector<std::pair<LazyStorage*, std::shared_ptr<Node>>>& leaves);
 
  private:
