@@ -163,6 +163,7 @@ std::shared_ptr<Client> device_client() {
 
 ContextPtr begin_recording(const RecordingOptions& options) {
   register_kernels();
+  register_composites();
   register_random();
   register_recurrent();
   register_autocast();

@@ -162,6 +162,20 @@ Result log_sigmoid_backward(const Call& call) {
   return e.result(e(0) * sigmoid(-e(1)));
 }
 
+// With eps, x is kept between eps and 1 − eps; without, what is outside [0, 1] is not a number.
+Result logit(const Call& call) {
+  Elementwise e(call, floating_type(call.tensor(0).dtype()));
+  Hlo x = e(0);
+  if (call.has(1)) x = minimum(maximum(x, call.real(1)), 1 - call.real(1));
+  return e.result(log(x / (1 - x)));
+}
+Result logit_backward(const Call& call) {
+  Elementwise e(call, {0, 1});
+  Hlo x = e(1);
+  const double low = call.has(2) ? call.real(2) : 0, outside = call.has(2) ? 0 : NAN;
+  return e.result(select((x < low) | (x > 1 - low), outside, e(0) / (x * (1 - x))));
+}
+
 Result prelu(const Call& call) {
   Elementwise e(call, {0, 1});
   return e.result(select(e(0) > 0.0, e(0), e(0) * e(1)));
@@ -226,6 +240,8 @@ Rows activation_rows() {
       {"aten::hardshrink_backward", shrink_backward},
       {"aten::log_sigmoid_forward", log_sigmoid},
       {"aten::log_sigmoid_backward", log_sigmoid_backward},
+      {"aten::logit", logit},
+      {"aten::logit_backward", logit_backward},
       {"aten::_prelu_kernel", prelu},
       {"aten::_prelu_kernel_backward", prelu_backward},
       {"aten::glu", glu},

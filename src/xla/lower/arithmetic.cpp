@@ -152,6 +152,35 @@ Result log_add_exp(const Call& call) {
   return e.result(select(a == b, greater + std::log(2.0), greater + log1p(exp(-abs(a - b)))));
 }
 
+// The one that is a number, where only one is.
+template <Hlo (*combine)(const Hlo&, const Hlo&)>
+Result of_numbers(const Call& call) {
+  Elementwise e(call, {0, 1});
+  Hlo a = e(0), b = e(1);
+  if (!is_floating(e.compute())) return e.result(combine(a, b));
+  return e.result(select(is_nan(a), b, select(is_nan(b), a, combine(a, b))));
+}
+
+Result log_add_exp2(const Call& call) {
+  Elementwise e(call, {0, 1});
+  Hlo a = e(0), b = e(1), greater = maximum(a, b);
+  Hlo rest = log1p(exp(-abs(a - b) * std::log(2.0))) / std::log(2.0);
+  return e.result(select(a == b, greater + 1, greater + rest));
+}
+
+Result copy_sign(const Call& call) {
+  Elementwise e(call, floating_type(result_type(call, {0, 1})));
+  Hlo size = abs(e(0)), sign = e(1);
+  Hlo negative = (sign < 0.0) | ((sign == 0.0) & (1 / sign < 0.0));
+  return e.result(select(negative, -size, size));
+}
+
+Result heaviside(const Call& call) {
+  Elementwise e(call, {0, 1});
+  Hlo x = e(0);
+  return e.result(select(x == 0.0, e(1), convert(x > 0.0, e.compute())));
+}
+
 // 0 where x is 0, even beside an infinite logarithm.
 Result x_log_y(const Call& call) {
   Elementwise e(call, floating_type(result_type(call, {0, 1})));
@@ -196,6 +225,11 @@ Rows arithmetic_rows() {
       {"aten::atan2", atan2},
       {"aten::hypot", hypotenuse},
       {"aten::logaddexp", log_add_exp},
+      {"aten::logaddexp2", log_add_exp2},
+      {"aten::fmax", of_numbers<maximum>},
+      {"aten::fmin", of_numbers<minimum>},
+      {"aten::copysign.Tensor", copy_sign},
+      {"aten::heaviside", heaviside},
       {"aten::xlogy.Tensor", x_log_y},
   };
 }

@@ -32,6 +32,20 @@ Result logical(const Call& call) {
   return {combine(truth(call.tensor(0)), truth(call.tensor(1)))};
 }
 
+// Of whole numbers; by as many bits as there are, or more, leaves 0, or −1 of a negative number on the right.
+template <bool left>
+Result shift(const Call& call) {
+  Elementwise e(call, {0, 1});
+  refuse_floating(e.compute());
+  Hlo x = e(0), by = e(1);
+  Dims dims = broadcast_dims(x.dims(), by.dims());
+  const char* instruction = left                       ? "shift_left"
+                            : e.compute() == Dtype::u8 ? "shift_right_logical"
+                                                       : "shift_right_arithmetic";
+  return e.result(
+      call.emitter.binary(instruction, call.emitter.broadcast(x, dims), call.emitter.broadcast(by, dims)));
+}
+
 Result logical_not(const Call& call) { return {~truth(call.tensor(0))}; }
 Result bitwise_not(const Call& call) {
   refuse_floating(call.tensor(0).dtype());
@@ -86,6 +100,10 @@ Rows comparison_rows() {
       {"aten::bitwise_or.Scalar", bitwise<(operator|)>, varying<1>},
       {"aten::bitwise_xor.Tensor", bitwise<(operator^)>},
       {"aten::bitwise_xor.Scalar", bitwise<(operator^)>, varying<1>},
+      {"aten::bitwise_left_shift.Tensor", shift<true>},
+      {"aten::bitwise_right_shift.Tensor", shift<false>},
+      {"aten::__lshift__.Scalar", shift<true>, varying<1>},
+      {"aten::__rshift__.Scalar", shift<false>, varying<1>},
       {"aten::bitwise_not", bitwise_not},
       {"aten::logical_and", logical<(operator&)>},
       {"aten::logical_or", logical<(operator|)>},

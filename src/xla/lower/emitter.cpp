@@ -205,12 +205,10 @@ Hlo Emitter::unary(std::string_view instruction, const Hlo& x) {
   return write("stablehlo." + std::string(instruction) + " " + x.name + " : " + to_string(x.shape), x.shape);
 }
 
-Hlo Emitter::erf(const Hlo& x) {
-  return write("chlo.erf " + x.name + " : " + to_string(x.shape) + " -> " + to_string(x.shape), x.shape);
-}
-
-Hlo Emitter::erfc(const Hlo& x) {
-  return write("chlo.erfc " + x.name + " : " + to_string(x.shape) + " -> " + to_string(x.shape), x.shape);
+Hlo Emitter::special(std::string_view function, const Hlo& x) {
+  return write("chlo." + std::string(function) + " " + x.name + " : " + to_string(x.shape) + " -> " +
+                   to_string(x.shape),
+               x.shape);
 }
 
 Hlo Emitter::is_finite(const Hlo& x) {

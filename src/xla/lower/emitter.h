@@ -87,8 +87,7 @@ class Emitter {
   Hlo reverse(const Hlo& x, const Dims& dimensions);
 
   Hlo unary(std::string_view instruction, const Hlo& x);
-  Hlo erf(const Hlo& x);
-  Hlo erfc(const Hlo& x);
+  Hlo special(std::string_view function, const Hlo& x);  // CHLO's: erf, erf_inv, lgamma, asinh, …
   Hlo is_finite(const Hlo& x);
   Hlo binary(std::string_view instruction, const Hlo& a, const Hlo& b);
   Hlo compare(std::string_view direction, const Hlo& a, const Hlo& b);  // EQ NE LT LE GT GE

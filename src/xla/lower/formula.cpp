@@ -77,7 +77,7 @@ Hlo log(const Hlo& x) { return unary("log", x); }
 Hlo sqrt(const Hlo& x) { return unary("sqrt", x); }
 Hlo rsqrt(const Hlo& x) { return unary("rsqrt", x); }
 Hlo tanh(const Hlo& x) { return unary("tanh", x); }
-Hlo erf(const Hlo& x) { return x.emitter->erf(x); }
+Hlo erf(const Hlo& x) { return x.emitter->special("erf", x); }
 Hlo sigmoid(const Hlo& x) { return unary("logistic", x); }
 Hlo log1p(const Hlo& x) { return unary("log_plus_one", x); }
 Hlo expm1(const Hlo& x) { return unary("exponential_minus_one", x); }

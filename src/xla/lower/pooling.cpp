@@ -243,6 +243,65 @@ Result average_pool_backward(const Call& call) {  // gradient, self, then as ave
   return {convert(window_sums(spread, axes, false), x.dtype())};
 }
 
+// --- unfold and fold
+// -----------------------------------------------------------------------------------------
+
+// kernel, dilation, padding, stride from `first` on
+std::vector<Axis> folding_axes(const Call& call, const Dims& input, int first) {
+  std::vector<Axis> axes;
+  for (size_t i = 0; i < 2; ++i) {
+    Axis axis{input[i],
+              entry(call.integers(first), i),
+              entry(call.integers(first + 3), i),
+              entry(call.integers(first + 2), i),
+              entry(call.integers(first + 1), i),
+              0};
+    axis.output = output_size(axis, false);
+    axes.push_back(axis);
+  }
+  return axes;
+}
+
+Hlo with_batch(const Hlo& x, int rank) { return x.rank() == rank ? x : unsqueeze(x, 0); }
+Hlo without_batch(const Hlo& y, bool batched) {
+  return batched ? y : y.emitter->reshape(y, Dims(y.dims().begin() + 1, y.dims().end()));
+}
+
+// Each window as a column: [N, C · kernel, windows].
+Result unfold(const Call& call) {  // self, kernel, dilation, padding, stride
+  const Hlo x = with_batch(call.tensor(0), 4);
+  std::vector<Axis> axes = folding_axes(call, {x.dim(2), x.dim(3)}, 1);
+  Hlo padded = pad_to_windows(x, call.emitter.constant(0, {x.dtype(), {}}), axes);
+  std::vector<Hlo> elements;
+  Dims offset(2, 0);
+  do elements.push_back(unsqueeze(window_element(padded, axes, offset), 2));
+  while (advance(offset, axes));
+  Hlo columns = call.emitter.reshape(
+      call.emitter.concatenate(elements, 2),
+      {x.dim(0), x.dim(1) * static_cast<int64_t>(elements.size()), axes[0].output * axes[1].output});
+  return {without_batch(columns, call.tensor(0).rank() == 4)};
+}
+
+// Its adjoint: each input is the sum of what its windows hold.
+Result fold(const Call& call) {  // self, output sizes, kernel, dilation, padding, stride
+  const Hlo given = with_batch(call.tensor(0), 3);
+  std::vector<Axis> axes = folding_axes(call, call.integers(1), 2);
+  const int64_t elements = axes[0].size * axes[1].size, channels = given.dim(1) / elements;
+  Hlo columns = call.emitter.reshape(convert(given, compute_type(given.dtype())),
+                                     {given.dim(0), channels, elements, axes[0].output, axes[1].output});
+  Hlo total =
+      call.emitter.constant(0, {columns.dtype(), {given.dim(0), channels, axes[0].input, axes[1].input}});
+  Dims offset(2, 0);
+  int64_t element = 0;
+  do {
+    Hlo own = call.emitter.reshape(slice_dim(columns, 2, element, element + 1),
+                                   {given.dim(0), channels, axes[0].output, axes[1].output});
+    total = total + put_back(own, axes, offset);
+    ++element;
+  } while (advance(offset, axes));
+  return {without_batch(convert(total, given.dtype()), call.tensor(0).rank() == 3)};
+}
+
 }  // namespace
 
 Rows pooling_rows() {
@@ -251,6 +310,8 @@ Rows pooling_rows() {
       {"aten::max_pool2d_with_indices_backward", max_pool_backward<2>},
       {"aten::max_pool3d_with_indices", max_pool<3>},
       {"aten::max_pool3d_with_indices_backward", max_pool_backward<3>},
+      {"aten::im2col", unfold},
+      {"aten::col2im", fold},
       {"aten::avg_pool2d", average_pool<2>},
       {"aten::avg_pool2d_backward", average_pool_backward<2>},
       {"aten::avg_pool3d", average_pool<3>},

@@ -101,6 +101,30 @@ Taps linear(const Resizing& r, bool align_corners) {
   return {left, right};
 }
 
+// The cubic convolution with a = −0.75, over four inputs.
+template <class Real>
+Taps cubic(const Resizing& r, bool align_corners) {
+  constexpr Real a = Real(-0.75);
+  auto near = [](Real x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
+  auto far = [](Real x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
+  Taps taps(4);
+  Real step = align_corners
+                  ? (r.output > 1 ? static_cast<Real>(r.input - 1) / static_cast<Real>(r.output - 1) : 0)
+                  : static_cast<Real>(r.step());
+  for (int64_t o = 0; o < r.output; ++o) {
+    Real place =
+        align_corners ? static_cast<Real>(o) * step : (static_cast<Real>(o) + Real(0.5)) * step - Real(0.5);
+    Real begin = std::floor(place), part = place - begin;
+    const Real weights[] = {far(part + 1), near(part), near(1 - part), far(2 - part)};
+    for (int64_t i = 0; i < 4; ++i) {
+      Tap& tap = taps[static_cast<size_t>(i)];
+      tap.index.push_back(std::clamp<int64_t>(static_cast<int64_t>(begin) - 1 + i, 0, r.input - 1));
+      tap.weight.push_back(static_cast<double>(weights[i]));
+    }
+  }
+  return taps;
+}
+
 // The mean of the inputs from ⌊o·in/out⌋ to ⌈(o+1)·in/out⌉.
 Taps adaptive(const Resizing& r) {
   Taps taps;
@@ -122,7 +146,8 @@ Taps adaptive(const Resizing& r) {
 // --- operations
 // ----------------------------------------------------------------------------------------------
 
-enum class Mode { nearest, nearest_exact, linear };
+enum class Mode { nearest, nearest_exact, linear, cubic };
+constexpr bool has_corners(Mode mode) { return mode == Mode::linear || mode == Mode::cubic; }
 
 std::optional<double> scale_of(const Call& call, int argument) {
   return call.has(argument) ? std::optional(call.real(argument)) : std::nullopt;
@@ -131,6 +156,8 @@ std::optional<double> scale_of(const Call& call, int argument) {
 Taps taps_of(const Resizing& r, Mode mode, bool align_corners, Dtype dtype) {
   if (mode == Mode::nearest) return nearest(r, 0);
   if (mode == Mode::nearest_exact) return nearest(r, 0.5F);
+  if (mode == Mode::cubic)
+    return dtype == Dtype::f64 ? cubic<double>(r, align_corners) : cubic<float>(r, align_corners);
   return dtype == Dtype::f64 ? linear<double>(r, align_corners) : linear<float>(r, align_corners);
 }
 
@@ -138,11 +165,11 @@ Taps taps_of(const Resizing& r, Mode mode, bool align_corners, Dtype dtype) {
 template <Mode mode, int rank>
 Result upsample(const Call& call) {
   const Hlo& x = call.tensor(0);
-  constexpr int first = mode == Mode::linear ? 3 : 2;
+  constexpr int first = has_corners(mode) ? 3 : 2;
   Hlo y = convert(x, compute_type(x.dtype()));
   for (int i = 0; i < rank; ++i) {
     Resizing r{x.dim(2 + i), call.integers(1)[static_cast<size_t>(i)], scale_of(call, first + i)};
-    y = resample(y, 2 + i, taps_of(r, mode, mode == Mode::linear && call.boolean(2), x.dtype()));
+    y = resample(y, 2 + i, taps_of(r, mode, has_corners(mode) && call.boolean(2), x.dtype()));
   }
   return {convert(y, x.dtype())};
 }
@@ -151,12 +178,11 @@ Result upsample(const Call& call) {
 template <Mode mode, int rank>
 Result upsample_backward(const Call& call) {
   const Hlo& g = call.tensor(0);
-  constexpr int first = mode == Mode::linear ? 4 : 3;
+  constexpr int first = has_corners(mode) ? 4 : 3;
   Hlo x = convert(g, compute_type(g.dtype()));
   for (int i = 0; i < rank; ++i) {
     Resizing r{call.integers(2)[static_cast<size_t>(i) + 2], g.dim(2 + i), scale_of(call, first + i)};
-    x = resample_back(x, 2 + i, taps_of(r, mode, mode == Mode::linear && call.boolean(3), g.dtype()),
-                      r.input);
+    x = resample_back(x, 2 + i, taps_of(r, mode, has_corners(mode) && call.boolean(3), g.dtype()), r.input);
   }
   return {convert(x, g.dtype())};
 }
@@ -202,11 +228,21 @@ Result pad_border_backward(const Call& call) {  // gradient, self, padding
   return {convert(y, g.dtype())};
 }
 
+// Steps to the next element of a window, the last dimension fastest; false after the last one.
+bool next(Dims& elements, const std::vector<Taps>& taps) {
+  for (size_t i = elements.size(); i-- > 0;) {
+    if (++elements[i] < static_cast<int64_t>(taps[i].size())) return true;
+    elements[i] = 0;
+  }
+  return false;
+}
+
+template <int rank>
 Result adaptive_average(const Call& call) {  // self, output sizes
   const Hlo& x = call.tensor(0);
   Hlo y = convert(x, compute_type(x.dtype()));
-  for (int i = 0; i < 2; ++i) {
-    int64_t dimension = x.rank() - 2 + i, input = x.dim(i - 2),
+  for (int i = 0; i < rank; ++i) {
+    int64_t dimension = x.rank() - rank + i, input = x.dim(i - rank),
             output = call.integers(1)[static_cast<size_t>(i)];
     if (output == 1)
       y = mean(y, {dimension});
@@ -216,11 +252,12 @@ Result adaptive_average(const Call& call) {  // self, output sizes
   return {convert(y, x.dtype())};
 }
 
+template <int rank>
 Result adaptive_average_backward(const Call& call) {  // gradient, self
   const Hlo &g = call.tensor(0), &x = call.tensor(1);
   Hlo y = convert(g, compute_type(g.dtype()));
-  for (int i = 0; i < 2; ++i) {
-    int64_t dimension = x.rank() - 2 + i, input = x.dim(i - 2), output = g.dim(i - 2);
+  for (int i = 0; i < rank; ++i) {
+    int64_t dimension = x.rank() - rank + i, input = x.dim(i - rank), output = g.dim(i - rank);
     Dims dims = y.dims();
     dims[static_cast<size_t>(dimension)] = input;
     if (output == 1)
@@ -229,6 +266,42 @@ Result adaptive_average_backward(const Call& call) {  // gradient, self
       y = resample_back(y, dimension, adaptive({input, output, {}}), input);
   }
   return {convert(y, g.dtype())};
+}
+
+// (maxima, their flat places). Windows differ in size, so each element of the largest is looked at by all;
+// where a window has no such element, its first is looked at again.
+template <int rank>
+Result adaptive_maximum(const Call& call) {  // self, output sizes
+  const Hlo& x = call.tensor(0);
+  std::vector<Taps> taps;
+  Dims elements(rank, 0);
+  for (int i = 0; i < rank; ++i) {
+    Taps& own = taps.emplace_back(adaptive({x.dim(i - rank), call.integers(1)[static_cast<size_t>(i)], {}}));
+    for (Tap& tap : own)
+      for (size_t o = 0; o < tap.index.size(); ++o)
+        if (tap.weight[o] == 0) tap.index[o] = own[0].index[o];
+  }
+  std::optional<Hlo> best, place;
+  do {
+    Hlo value = x, here = call.emitter.constant(0, {Dtype::i64, {}});
+    for (int i = 0; i < rank; ++i) {
+      const Tap& tap = taps[static_cast<size_t>(i)][static_cast<size_t>(elements[static_cast<size_t>(i)])];
+      value = call.emitter.gather(value, indices(call.emitter, tap), along_only(value, x.rank() - rank + i));
+      here = here * static_cast<double>(x.dim(i - rank)) +
+             along(call.emitter.constants(tap.index), x.rank() - rank + i, x.rank());
+    }
+    here = call.emitter.broadcast(here, value.dims());
+    if (!best) {
+      best = value;
+      place = here;
+      continue;
+    }
+    Hlo better = value > *best;
+    if (is_floating(x.dtype())) better = better | is_nan(value);
+    best = select(better, value, *best);
+    place = select(better, here, *place);
+  } while (next(elements, taps));
+  return {*best, *place};
 }
 
 }  // namespace
@@ -245,6 +318,16 @@ Rows resampling_rows() {
       {"aten::upsample_linear1d_backward", upsample_backward<Mode::linear, 1>},
       {"aten::upsample_bilinear2d", upsample<Mode::linear, 2>},
       {"aten::upsample_bilinear2d_backward", upsample_backward<Mode::linear, 2>},
+      {"aten::upsample_nearest3d", upsample<Mode::nearest, 3>},
+      {"aten::upsample_nearest3d_backward", upsample_backward<Mode::nearest, 3>},
+      {"aten::upsample_trilinear3d", upsample<Mode::linear, 3>},
+      {"aten::upsample_trilinear3d_backward", upsample_backward<Mode::linear, 3>},
+      {"aten::upsample_bicubic2d", upsample<Mode::cubic, 2>},
+      {"aten::upsample_bicubic2d_backward", upsample_backward<Mode::cubic, 2>},
+      {"aten::reflection_pad3d", pad_border<mirrored>},
+      {"aten::reflection_pad3d_backward", pad_border_backward<mirrored>},
+      {"aten::replication_pad3d", pad_border<repeated>},
+      {"aten::replication_pad3d_backward", pad_border_backward<repeated>},
       {"aten::reflection_pad1d", pad_border<mirrored>},
       {"aten::reflection_pad1d_backward", pad_border_backward<mirrored>},
       {"aten::reflection_pad2d", pad_border<mirrored>},
@@ -253,8 +336,12 @@ Rows resampling_rows() {
       {"aten::replication_pad1d_backward", pad_border_backward<repeated>},
       {"aten::replication_pad2d", pad_border<repeated>},
       {"aten::replication_pad2d_backward", pad_border_backward<repeated>},
-      {"aten::_adaptive_avg_pool2d", adaptive_average},
-      {"aten::_adaptive_avg_pool2d_backward", adaptive_average_backward},
+      {"aten::_adaptive_avg_pool2d", adaptive_average<2>},
+      {"aten::_adaptive_avg_pool2d_backward", adaptive_average_backward<2>},
+      {"aten::_adaptive_avg_pool3d", adaptive_average<3>},
+      {"aten::_adaptive_avg_pool3d_backward", adaptive_average_backward<3>},
+      {"aten::adaptive_max_pool2d", adaptive_maximum<2>},
+      {"aten::adaptive_max_pool3d", adaptive_maximum<3>},
   };
 }
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numbers>
 
 #include "ivme/error.h"
 #include "xla/lower/elementwise.h"
@@ -62,7 +63,17 @@ Hlo hyperbolic_cosine(const Hlo& x) { return exp(abs(x) - std::log(2.0)) + exp(-
 Hlo log2(const Hlo& x) { return log(x) / std::log(2.0); }
 Hlo log10(const Hlo& x) { return log(x) / std::log(10.0); }
 Hlo exp2(const Hlo& x) { return power(like(x, 2), x); }
-Hlo erfc(const Hlo& x) { return x.emitter->erfc(x); }
+Hlo erfc(const Hlo& x) { return x.emitter->special("erfc", x); }
+Hlo erf_inverse(const Hlo& x) { return x.emitter->special("erf_inv", x); }
+Hlo log_gamma(const Hlo& x) { return x.emitter->special("lgamma", x); }
+Hlo digamma(const Hlo& x) { return select(x == 0.0, -(1 / x), x.emitter->special("digamma", x)); }
+Hlo hyperbolic_arc_sine(const Hlo& x) { return x.emitter->special("asinh", x); }
+Hlo hyperbolic_arc_cosine(const Hlo& x) { return x.emitter->special("acosh", x); }
+Hlo hyperbolic_arc_tangent(const Hlo& x) { return x.emitter->special("atanh", x); }
+Hlo sine_over_argument(const Hlo& x) {  // sin(πx)/(πx)
+  Hlo angle = x * std::numbers::pi;
+  return select(x == 0.0, 1, sine(angle) / angle);
+}
 Hlo ceil(const Hlo& x) { return instruction("ceil", x); }
 Hlo round(const Hlo& x) { return instruction("round_nearest_even", x); }
 Hlo trunc(const Hlo& x) { return select(x < 0.0, ceil(x), floor(x)); }
@@ -104,6 +115,16 @@ Result nan_to_num(const Call& call) {
   return {select(x == -INFINITY, call.has(3) ? call.real(3) : -most, y)};
 }
 
+// Of −0 and of not-a-numbers too: a whole number of the same bits is negative.
+Result sign_bit(const Call& call) {
+  const Hlo& x = call.tensor(0);
+  if (x.dtype() == Dtype::boolean || x.dtype() == Dtype::u8)
+    return {call.emitter.constant(0, {Dtype::boolean, x.dims()})};
+  if (!is_floating(x.dtype())) return {x < 0.0};
+  const Dtype bits = size_of(x.dtype()) == 8 ? Dtype::i64 : size_of(x.dtype()) == 4 ? Dtype::i32 : Dtype::i16;
+  return {call.emitter.bitcast(x, bits) < 0.0};
+}
+
 Result fill(const Call& call) {
   const Hlo& x = call.tensor(0);
   return {call.emitter.broadcast(call.scalar(1, x.dtype()), x.dims())};
@@ -141,6 +162,14 @@ Rows unary_rows() {
       {"aten::sigmoid", floating<sigmoid>},
       {"aten::erf", floating<erf>},
       {"aten::erfc", floating<erfc>},
+      {"aten::erfinv", floating<erf_inverse>},
+      {"aten::lgamma", floating<log_gamma>},
+      {"aten::digamma", floating<digamma>},
+      {"aten::asinh", floating<hyperbolic_arc_sine>},
+      {"aten::acosh", floating<hyperbolic_arc_cosine>},
+      {"aten::atanh", floating<hyperbolic_arc_tangent>},
+      {"aten::sinc", floating<sine_over_argument>},
+      {"aten::signbit", sign_bit},
       {"aten::floor", rounding<floor>},
       {"aten::ceil", rounding<ceil>},
       {"aten::round", rounding<round>},

@@ -185,9 +185,9 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("set_.source_Storage_storage_offset", Located<set_>::call);
   library.impl("native_batch_norm", torch::CppFunction::makeFromBoxedFunction<&native_batch_norm>());
   // Those that libtorch would otherwise take apart, or that it has for CPU and CUDA only.
-  for (const char* name :
-       {"convolution_overrideable", "convolution_backward_overrideable", "native_layer_norm",
-        "native_group_norm", "embedding", "native_dropout", "slice_backward", "select_backward"})
+  for (const char* name : {"convolution_overrideable", "convolution_backward_overrideable",
+                           "native_layer_norm", "native_group_norm", "embedding", "native_dropout",
+                           "slice_backward", "select_backward", "cummax", "cummin"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&record>());
 }
 

@@ -1,11 +1,12 @@
 // Random numbers from (seed, step, position): which numbers an operation draws depends on the seed, on how
 // many steps have ended and on how many random operations the step has had before; not on where the host
 // reads in between.
-#include <ATen/Context.h>
-#include <ATen/ops/randperm.h>
+#include <ATen/ATen.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "ivme/error.h"
 #include "xla/lower/op.h"
@@ -176,7 +177,64 @@ at::Tensor& randperm_out(int64_t n, Generator, at::Tensor& result) {
   return result;
 }
 
+// −log(1 − u), above 0: its logarithm is taken where classes are drawn.
+at::Tensor& exponential_(at::Tensor& self, double rate, Generator) {
+  const auto type = self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor uniform = at::empty_like(self, type).uniform_(0, 1);
+  return self.copy_(uniform.neg().log1p().neg().clamp_min(0x1p-25).div(rate));
+}
+
+at::Tensor& geometric_(at::Tensor& self, double p, Generator) {
+  at::Tensor exponential = at::empty_like(self, at::kFloat).exponential_(-std::log1p(-p));
+  return self.copy_(exponential.ceil());
+}
+
+at::Tensor& log_normal_(at::Tensor& self, double mean, double deviation, Generator) {
+  return self.copy_(at::empty_like(self).normal_(mean, deviation).exp());
+}
+
+at::Tensor& cauchy_(at::Tensor& self, double median, double sigma, Generator) {
+  at::Tensor angle = at::empty_like(self).uniform_(-0.5, 0.5).mul(std::numbers::pi);
+  return self.copy_(angle.tan().mul(sigma).add(median));
+}
+
+at::Tensor normal_of_means(const at::Tensor& mean, double deviation, Generator) {
+  return at::empty_like(mean).normal_(0, deviation).add(mean);
+}
+at::Tensor normal_of_deviations(double mean, const at::Tensor& deviation, Generator) {
+  return at::empty_like(deviation).normal_().mul(deviation).add(mean);
+}
+at::Tensor normal_of_both(const at::Tensor& mean, const at::Tensor& deviation, Generator) {
+  auto both = at::broadcast_tensors({mean, deviation});
+  return at::empty_like(both[0]).normal_().mul(both[1]).add(both[0]);
+}
+
+// Of exponential variables with the weights as rates, the first to come is a class drawn by weight, and the
+// first n are n classes drawn without replacement.
+at::Tensor multinomial(const at::Tensor& weights, int64_t samples, bool replacement, Generator) {
+  if (samples < 1 || (!replacement && samples > weights.size(-1)))
+    throw Error("multinomial was asked on xla for " + std::to_string(samples) + " of " +
+                std::to_string(weights.size(-1)) +
+                " classes. Ask for at least one; without replacement, for no more than there are.");
+  if (!replacement) {
+    at::Tensor first = weights / at::empty_like(weights).exponential_(1);
+    return std::get<1>(first.topk(samples, -1));
+  }
+  at::DimVector sizes(weights.sizes());
+  sizes.insert(sizes.end() - 1, samples);
+  at::Tensor each = weights.unsqueeze(-2).expand(sizes);
+  return (each / at::empty_like(each).exponential_(1)).argmax(-1);
+}
+
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
+  library.impl("exponential_", Located<exponential_>::call);
+  library.impl("geometric_", Located<geometric_>::call);
+  library.impl("log_normal_", Located<log_normal_>::call);
+  library.impl("cauchy_", Located<cauchy_>::call);
+  library.impl("normal.Tensor_float", Located<normal_of_means>::call);
+  library.impl("normal.float_Tensor", Located<normal_of_deviations>::call);
+  library.impl("normal.Tensor_Tensor", Located<normal_of_both>::call);
+  library.impl("multinomial", Located<multinomial>::call);
   library.impl("uniform_", Located<uniform_>::call);
   library.impl("normal_", Located<normal_>::call);
   library.impl("bernoulli_.float", Located<bernoulli_float_>::call);

@@ -9,6 +9,7 @@ void record(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::
 
 // The files that register things with libtorch are linked because these are called.
 void register_autocast();
+void register_composites();
 void register_kernels();
 void register_random();
 void register_recurrent();

@@ -10,6 +10,7 @@ import pathlib
 
 import torch
 from record_recurrent import recurrent
+from record_windows import windows
 
 aten = torch.ops.aten
 DTYPES = {
@@ -422,6 +423,58 @@ def shape():
     case("native_dropout_backward", normal(4), whole(0, 2, 4).bool(), 2.0)
 
 
+def special():
+    a = normal(2, 3)
+    holes = torch.tensor([math.nan, 1.0, -2.0, math.nan, -0.0, 0.0])
+    for name in ("fmax", "fmin", "copysign.Tensor", "heaviside"):
+        case(name, holes[1:3] if name == "copysign.Tensor" else holes, torch.tensor(0.5))
+        case(name, a, normal(2, 3))
+    case("copysign.Tensor", positive(4), torch.tensor([0.0, -0.0, -1.0, 2.0]))
+    case("fmax", whole(-9, 9, 6), whole(-9, 9, 6))
+    case("logaddexp2", a, normal(2, 3))
+    for name in ("bitwise_left_shift", "bitwise_right_shift"):
+        case(name + ".Tensor", whole(-9, 9, 5), whole(0, 5, 5))
+        case(name + ".Tensor", whole(0, 200, 5, dtype=torch.uint8), whole(0, 5, 5, dtype=torch.uint8))
+    case("__lshift__.Scalar", whole(-9, 9, 5, dtype=torch.int32), 2)
+    case("__rshift__.Scalar", whole(-9, 9, 5, dtype=torch.int32), 2)
+    for name in ("lgamma", "digamma"):
+        case(name, torch.cat([positive(5), torch.tensor([1.0, 2.0, 10.5, 100.0])]))
+        case(name, positive(4, dtype=torch.float64))
+    case("lgamma", torch.tensor([-0.5, -1.5, 0.0, -2.0]))
+    case("erfinv", torch.tensor([-1.0, -0.75, 0.0, 0.25, 0.99, 1.0, 1.5]))
+    case("asinh", torch.tensor([-20.0, -0.5, 0.0, 1e-3, 3.0]))
+    case("acosh", torch.tensor([1.0, 1.25, 20.0, 0.5]))
+    case("atanh", torch.tensor([-1.0, -0.5, 0.0, 1e-3, 0.75]))
+    case("sinc", torch.tensor([-1.0, -0.5, 0.0, 0.25, 3.0]))
+    case("signbit", torch.tensor([math.inf, -math.inf, 0.0, -0.0, -2.5, 2.5]))
+    case("signbit", whole(-3, 3, 5))
+    case("signbit", normal(4, dtype=torch.bfloat16))
+    for eps in (None, 0.125):
+        probabilities = torch.tensor([0.0625, 0.25, 0.5, 0.9375, -0.5, 1.5])
+        case("logit", probabilities, eps)
+        case("logit_backward", normal(6), probabilities, eps)
+
+
+def order():
+    x = normal(2, 5)
+    case("_logcumsumexp", x, 1)
+    case("_logcumsumexp", torch.tensor([-math.inf, -math.inf, 1.0, 2.0, math.inf]), 0)
+    for name in ("cummax", "cummin"):
+        case(name, x, 1)
+        case(name, whole(0, 4, 9), 0)
+        case(name, torch.tensor([1.0, 3.0, math.nan, 2.0, math.nan, 5.0, -1.0]), 0)
+        case(name, torch.tensor([-math.inf, -math.inf, 0.0, math.inf]), 0)
+    distinct = torch.randperm(12, generator=generator).view(3, 4).float()
+    case("kthvalue", distinct, 2, 1, True)
+    case("kthvalue", distinct, 1, 0)
+    case("median", distinct)
+    case("median", torch.tensor([1.0, math.nan, 3.0]))
+    case("median.dim", distinct, 0)
+    case("median.dim", distinct, 1, True)
+    case("median.dim", torch.tensor([[1.0, math.nan, 0.0], [5.0, 3.0, 4.0]]), 1)
+    case("median.dim", torch.randperm(7, generator=generator), 0)
+
+
 arithmetic()
 comparison()
 unary()
@@ -437,6 +490,9 @@ resampling()
 indexing()
 shape()
 recurrent(normal, own_case)
+special()
+order()
+windows(normal, case)
 lines = ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases)
 pathlib.Path(__file__).with_name("rows.json").write_text("[\n" + lines + "\n]\n")
 print(len(cases), "cases")
