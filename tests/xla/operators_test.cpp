@@ -203,6 +203,126 @@ TEST(XlaOperators, losses) {
   });
 }
 
+TEST(XlaOperators, numbers_of_the_host) {
+  expect_the_tensors_of_the_cpu({
+      CALL(at::linspace(0, 1, 7, a.options())),
+      CALL(at::logspace(0, 2, 5, 10.0, a.options())),
+      CALL(at::eye(3, a.options())),
+      CALL(at::eye(2, 4, a.options().dtype(at::kInt))),
+      CALL(at::tril_indices(3, 4, -1, a.options().dtype(at::kLong))),
+      CALL(at::triu_indices(3, 4, 1, a.options().dtype(at::kLong))),
+      CALL(at::affine_grid_generator(vectors.slice(1, 0, 2).slice(2, 0, 3), {2, 1, 4, 4}, false)),
+  });
+}
+
+TEST(XlaOperators, parts_of_tensors) {
+  expect_the_tensors_of_the_cpu({
+      CALL(at::diag(a[0])),
+      CALL(at::diag(a)),
+      CALL(at::diag_embed(a, 1)),
+      CALL(at::diagonal_scatter(a, b.diagonal())),
+      CALL(at::select_scatter(a, b[0], 0, 1)),
+      CALL(at::slice_scatter(a, b.slice(0, 0, 2), 0, 1, 3)),
+      CALL(a.matmul(b.t()).trace()),
+      CALL(at::pixel_shuffle(images, 2)),
+      CALL(at::pixel_unshuffle(images, 2)),
+      CALL(at::channel_shuffle(images, 2)),
+      CALL(at::take(a, b.mul(9).to(at::kLong))),
+      CALL(at::take(a, b.mul(9).to(at::kLong) - 24)),
+  });
+}
+
+// Assigns a number to c = a where the mask is true.
+Tensor with_put(const Tensor& a, const std::vector<std::optional<Tensor>>& mask, const Tensor& number) {
+  Tensor c = a * 1;
+  return c.index_put_(c10::List<std::optional<Tensor>>(mask), number);
+}
+
+TEST(XlaOperators, masks) {
+  expect_the_tensors_of_the_cpu({
+      CALL(with_put(a, {a > 0.5}, at::scalar_tensor(2))),
+      CALL(with_put(a, {a > 0.5}, at::full({1}, 3.0, a.options()))),
+      CALL(with_put(a, {b.select(1, 0) > 0.5}, at::scalar_tensor(2))),
+      CALL(with_put(a, {std::nullopt, b[0] > 0.5}, at::scalar_tensor(2))),
+      CALL(at::index_put(a, {a > 0.5}, at::scalar_tensor(2, a.options()), /*accumulate=*/true)),
+      CALL(a.masked_fill(b > 0.5, b.sum())),
+      CALL((a * 1).masked_fill_(b > 0.5, b.sum())),
+      CALL(a.masked_scatter(a > 0.5, b)),
+      CALL(at::count_nonzero(a > 0.5)),
+      CALL(at::nansum(at::where(a > 0.5, a, NAN), 1)),
+  });
+}
+
+TEST(XlaOperators, order) {
+  expect_the_tensors_of_the_cpu({
+      CALL(a.median()),
+      CALL(std::get<0>(a.median(1))),
+      CALL(std::get<0>(a.kthvalue(2, 1))),
+      CALL(std::get<0>(a.cummax(1))),
+      CALL(std::get<1>(a.cummin(1))),
+      CALL(a.logcumsumexp(1)),
+      CALL(at::searchsorted(std::get<0>(vectors[0].sort(1)), vectors[1])),
+      CALL(at::bucketize(a, std::get<0>(b[0].sort(0)), false, /*right=*/true)),
+      CALL(at::cdist(a, b)),
+      CALL(at::cdist(vectors, vectors.slice(1, 0, 3), 1)),
+      CALL(at::pdist(a)),
+  });
+}
+
+TEST(XlaOperators, special_functions) {
+  expect_the_tensors_of_the_cpu({
+      CALL(a.lgamma()),
+      CALL(at::erfinv(a.sigmoid())),
+      CALL(at::logit(a.sigmoid())),
+      CALL(at::sinc(a)),
+      CALL(a.asinh() + (a + 1).acosh() + (a * 0.3).atanh()),
+      CALL(at::fmax(a, b) * at::fmin(a, b * 2)),
+      CALL(a.copysign(b - 0.5)),
+      CALL((a - 0.5).sgn()),
+      CALL(at::xlogy(a, 2) + at::xlogy(2, a)),
+      CALL(at::linalg_cross(vectors.slice(2, 0, 3), vectors.slice(2, 1, 4))),
+  });
+}
+
+TEST(XlaOperators, windows) {
+  static const std::vector<int64_t> around{1, 1, 1, 1, 1, 1};
+  expect_the_tensors_of_the_cpu({
+      CALL(at::im2col(images, {3, 2}, {1, 1}, {1, 1}, {2, 2})),
+      CALL(at::col2im(images.view({2, 4, 64}), {9, 9}, {2, 2}, {1, 1}, {0, 0}, {1, 1})),
+      CALL(at::upsample_bicubic2d(images, {12, 16}, /*align_corners=*/false)),
+      CALL(at::upsample_trilinear3d(images.unsqueeze(0), {8, 8, 16}, /*align_corners=*/true)),
+      CALL(F::pad(images.unsqueeze(0), F::PadFuncOptions(around).mode(torch::kReflect))),
+      CALL(F::adaptive_max_pool2d(images, F::AdaptiveMaxPool2dFuncOptions({3, 5}))),
+      CALL(at::adaptive_avg_pool3d(images, {2, 3, 3})),
+      CALL(at::max_unpool2d(at::max_pool2d(images, 2), std::get<1>(at::max_pool2d_with_indices(images, 2)),
+                            {8, 8})),
+      CALL(at::grid_sampler(images, images.slice(1, 0, 2).permute({0, 2, 3, 1}), 0, 0, false)),
+      CALL(at::grid_sampler(images, images.slice(1, 0, 2).permute({0, 2, 3, 1}), 0, 1, true)),
+      CALL(at::grid_sampler(images, images.slice(1, 0, 2).permute({0, 2, 3, 1}), 1, 2, false)),
+  });
+}
+
+TEST(XlaOperators, layers_and_losses_of_few) {
+  auto bags = [](int64_t mode, const Tensor& a, const Tensor& b, const std::optional<Tensor>& weights,
+                 int64_t padding) {
+    Tensor indices = b.mul(3.3).to(at::kLong).flatten();
+    Tensor offsets = at::tensor({0, 5, 5, 12}, at::kLong).to(a.device());
+    return std::get<0>(at::embedding_bag(a, indices, offsets, false, mode, false, weights, false, padding));
+  };
+  static const auto bag = +bags;
+  expect_the_tensors_of_the_cpu({
+      CALL(bag(0, a, b, b.flatten(), -1)),
+      CALL(bag(1, a, b, std::nullopt, 1)),
+      CALL(bag(2, a, b, std::nullopt, -1)),
+      CALL(at::bilinear(a, b, images.view({8, 8, 8}).slice(1, 0, 6).slice(2, 0, 6), a[0].sum().expand({8}))),
+      CALL(F::multi_margin_loss(a, b.argmax(1))),
+      CALL(F::multilabel_margin_loss(
+          a, at::tensor({1, 4, -1, 2, 2, 2}, at::kLong).repeat({4, 1}).to(a.device()))),
+      CALL(at::rrelu(a - 0.5, 0.25, 0.25, /*training=*/true)),
+      CALL(at::rrelu(a - 0.5, 0.1, 0.3, /*training=*/false)),
+  });
+}
+
 // d/da of |d(a³ b)/da|²: what a gradient penalty is made of.
 TEST(XlaOperators, gradient_of_a_gradient) {
   std::vector<Tensor> gradients;

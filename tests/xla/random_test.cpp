@@ -77,6 +77,30 @@ TEST_F(XlaRandom, bernoulli) {
   EXPECT_EQ(draws.select(1, 4).min().item<double>(), 1);
 }
 
+TEST_F(XlaRandom, other_distributions) {
+  expect_mean_and_variance(empty().exponential_(2), 0.5, 0.25);
+  EXPECT_GT(empty().exponential_(2).min().item<double>(), 0);
+  expect_mean_and_variance(empty().geometric_(0.25), 4, 12);  // 1/p, (1 − p)/p²
+  expect_mean_and_variance(empty().log_normal_(0, 0.5).log(), 0, 0.25);
+  expect_mean_and_variance(empty().cauchy_(1, 2).sub(1).div(2).atan(), 0, M_PI * M_PI / 12);  // uniform
+  expect_mean_and_variance(at::normal(at::full({count}, 3.0, options()), 2), 3, 4);
+  expect_mean_and_variance(at::normal(1, at::full({count}, 2.0, options())), 1, 4);
+}
+
+// Each class within five standard deviations of its share.
+TEST_F(XlaRandom, multinomial) {
+  auto weights = at::tensor({1.0F, 0.0F, 3.0F, 4.0F}).to(accelerator.device());
+  auto drawn = at::multinomial(weights, count, /*replacement=*/true).cpu();
+  auto shares = at::bincount(drawn, {}, 4).to(at::kDouble).div(static_cast<double>(count));
+  const double expected[] = {0.125, 0, 0.375, 0.5};
+  for (int64_t i = 0; i < 4; ++i) {
+    double deviation = std::sqrt(expected[i] * (1 - expected[i]) / static_cast<double>(count));
+    EXPECT_NEAR(shares[i].item<double>(), expected[i], 5 * deviation);
+  }
+  auto without = at::multinomial(weights.repeat({100, 1}), 3).cpu();
+  EXPECT_TRUE(at::equal(std::get<0>(without.sort(1)), at::tensor({0, 2, 3}, at::kLong).repeat({100, 1})));
+}
+
 TEST_F(XlaRandom, whole_numbers) {
   auto x = at::randint(-3, 7, {count}, options(at::kLong));
   EXPECT_EQ(x.scalar_type(), at::kLong);
