@@ -119,6 +119,31 @@ TEST(DataLoader, torchs_datasets_are_read_sample_by_sample_or_mapped_with_stack)
   check(data_loader(Squares{}.map(torch::data::transforms::Stack<>()), {.batch_size = 4, .shuffle = true}));
 }
 
+struct Masked {
+  torch::data::Example<> example;
+  at::Tensor mask, unnamed;
+};
+void for_each_tensor(Masked& masked, const TensorVisitor& visit) {
+  visit_tensors(masked.example, visit.within("example"));
+  visit(masked.mask, "mask");
+  visit(masked.unnamed);
+}
+
+TEST(VisitTensors, tells_names_to_those_who_ask) {
+  std::map<std::string, Masked> named;
+  named["text"];
+  std::tuple value(at::Tensor(), std::vector<at::Tensor>(2), named, std::optional(torch::data::Example<>()));
+  std::vector<std::string> names;
+  visit_tensors(value, [&](at::Tensor&, const std::string& name) { names.push_back(name); });
+  EXPECT_THAT(names, ElementsAre("0", "1.0", "1.1", "2.text.example.data", "2.text.example.target",
+                                 "2.text.mask", "2.text", "3.data", "3.target"));
+  at::Tensor alone;
+  visit_tensors(alone, [&](at::Tensor&, const std::string& name) { EXPECT_EQ(name, ""); });
+  int count = 0;
+  visit_tensors(value, [&](at::Tensor&) { ++count; });
+  EXPECT_EQ(count, 9);
+}
+
 TEST(DataLoader, torchs_datasets_without_targets_are_read_too) {
   torch::data::datasets::TensorDataset numbers(at::arange(5));
   auto mapped = data_loader(numbers.map(torch::data::transforms::Stack<torch::data::TensorExample>()),

@@ -24,8 +24,9 @@ namespace {
 
 using Frames = std::vector<uintptr_t>;
 
-constexpr size_t most_frames = 48;   // that are kept
-constexpr size_t most_walked = 512;  // a recursion of the user's may be endless
+constexpr size_t most_frames = 48;     // that are kept
+constexpr size_t most_walked = 512;    // a recursion of the user's may be endless
+constexpr uintptr_t forward_mark = 0;  // the frames behind it are of the forward pass
 
 // --- taking -----------------------------------------------------------------------------------------------
 
@@ -173,53 +174,54 @@ std::string text_of_frame(uintptr_t instruction) {
 }
 
 std::string find_text(const Frames& frames) {
+  const char* pass = "";
   for (uintptr_t frame : frames) {
-    if (std::string text = text_of_frame(frame); !text.empty()) return text;
+    if (frame == forward_mark) pass = " (backward)";
+    if (std::string text = frame == forward_mark ? "" : text_of_frame(frame); !text.empty()) return text + pass;
   }
   return {};
 }
 
-}  // namespace
-
-CallSite CallSite::here() { return here(CallSite()); }
-
-CallSite CallSite::here(const CallSite& awaited_by) {
+Frames walk_stack() {
   Walk walk;
   walk.frames.reserve(most_frames);
   _Unwind_Backtrace(add_frame, &walk);
-  const Frames more = frames_of(awaited_by.index_);
-  walk.frames.insert(walk.frames.end(), more.begin(), more.end());
+  return std::move(walk.frames);
+}
+
+}  // namespace
+
+CallSite CallSite::here() { return keep(walk_stack()); }
+
+CallSite CallSite::in_backward_of(const CallSite& forward) {
+  Frames frames = walk_stack();
+  const Frames more = frames_of(forward.index_);
+  frames.push_back(forward_mark);
+  frames.insert(frames.end(), more.begin(), more.end());
+  return keep(std::move(frames));
+}
+
+CallSite CallSite::keep(Frames frames) {
   CallSite site;
   Kept& all = kept();
   std::lock_guard lock(all.mutex);
   const auto [found, is_new] =
-      all.indices.emplace(std::move(walk.frames), static_cast<uint32_t>(all.frames.size() + 1));
+      all.indices.emplace(std::move(frames), static_cast<uint32_t>(all.frames.size() + 1));
   if (is_new) all.frames.push_back(&found->first);
   site.index_ = found->second;
   return site;
 }
 
-CallSite CallSite::backward() const {
-  CallSite site = *this;
-  site.backward_ = site.index_ != 0;
-  return site;
-}
-
 std::string CallSite::text() const {
   if (index_ == 0) return {};
-  const Frames frames = frames_of(index_);
   Kept& all = kept();
-  std::string text;
   {
     std::lock_guard lock(all.mutex);
-    if (auto known = all.texts.find(index_); known != all.texts.end()) text = known->second;
+    if (auto known = all.texts.find(index_); known != all.texts.end()) return known->second;
   }
-  if (text.empty()) {
-    text = find_text(frames);
-    std::lock_guard lock(all.mutex);
-    all.texts[index_] = text;
-  }
-  return backward_ && !text.empty() ? text + " (backward)" : text;
+  const std::string text = find_text(frames_of(index_));
+  std::lock_guard lock(all.mutex);
+  return all.texts[index_] = text;
 }
 
 std::string CallSite::where() const {

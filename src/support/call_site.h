@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace ivme {
 
@@ -12,11 +13,9 @@ class CallSite {
   CallSite() = default;  // of nothing
   // Of the calling thread, now.
   static CallSite here();
-  // `awaited_by`: the other thread's call that waits for this one: where nothing of the user's is on this
-  // stack, it is there.
-  static CallSite here(const CallSite& awaited_by);
-  // The same place, meaning the backward pass of what was called there.
-  CallSite backward() const;
+  // The same in a backward pass, where most often nothing of the user's is on the stack: then `forward`, what
+  // is differentiated.
+  static CallSite in_backward_of(const CallSite& forward);
 
   explicit operator bool() const { return index_ != 0; }
   bool operator==(const CallSite&) const = default;
@@ -28,8 +27,9 @@ class CallSite {
   std::string where() const;  // the text as a part of a sentence: " at train.cpp:87", or ""
 
  private:
+  static CallSite keep(std::vector<uintptr_t> frames);
+
   uint32_t index_ = 0;
-  bool backward_ = false;
 };
 
 }  // namespace ivme

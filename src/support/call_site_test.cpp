@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <thread>
 #include <vector>
 
 namespace ivme {
@@ -15,14 +14,12 @@ TEST(CallSite, of_nothing_is_empty) {
   EXPECT_FALSE(CallSite());
   EXPECT_EQ(CallSite().text(), "");
   EXPECT_EQ(CallSite().where(), "");
-  EXPECT_EQ(CallSite().backward(), CallSite());
 }
 
 TEST(CallSite, names_file_and_line) {
   const CallSite site = CallSite::here();
   EXPECT_EQ(site.text(), line(__LINE__ - 1));
   EXPECT_EQ(site.where(), " at " + line(__LINE__ - 2));
-  EXPECT_EQ(site.backward().text(), line(__LINE__ - 3) + " (backward)");
 }
 
 TEST(CallSite, one_place_is_one_call_site) {
@@ -36,7 +33,7 @@ TEST(CallSite, one_place_is_one_call_site) {
 
 inline CallSite inlined() { return CallSite::here(); }
 
-TEST(CallSite, an_inlined_function_is_a_place_of_its_own) { EXPECT_EQ(inlined().text(), line(__LINE__ - 3)); }
+TEST(CallSite, an_inlined_function_is_a_place_of_its_own) { EXPECT_EQ(inlined().text(), line(__LINE__ - 2)); }
 
 // The comparison is the user's, called by a function of the standard library.
 TEST(CallSite, the_standard_library_is_passed_over) {
@@ -49,11 +46,11 @@ TEST(CallSite, the_standard_library_is_passed_over) {
   EXPECT_EQ(site.text(), line(__LINE__ - 3));
 }
 
-TEST(CallSite, a_thread_s_own_line_comes_before_that_which_waits_for_it) {
-  const CallSite waits = CallSite::here();
-  CallSite own;
-  std::thread([&] { own = CallSite::here(waits); }).join();
+TEST(CallSite, of_a_backward_pass_the_user_s_own_line_comes_first) {
+  const CallSite forward = CallSite::here();
+  const CallSite own = CallSite::in_backward_of(forward);
   EXPECT_EQ(own.text(), line(__LINE__ - 1));
+  EXPECT_EQ(CallSite::in_backward_of({}).text(), line(__LINE__));
 }
 
 int depth_of(int levels, CallSite& site) {

@@ -423,7 +423,9 @@ std::string first_program(const ProgramSummary& now, const std::string& made) {
 // The operations that both programs begin with come from the same lines.
 ProgramSummary with_lines_of(const Comparison& c) {
   ProgramSummary now = c.now;
-  for (size_t i = 0; i < c.likeness().prefix; ++i) now.operations[i].site = c.before().operations[i].site;
+  for (size_t i = 0; i < c.likeness().prefix; ++i) {
+    if (!now.operations[i].site) now.operations[i].site = c.before().operations[i].site;
+  }
   return now;
 }
 

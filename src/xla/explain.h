@@ -48,7 +48,7 @@ struct ProgramSummary {
   std::vector<Source> operands;
   std::vector<Source> results;  // Graph::roots
   std::vector<int> aliases;     // Graph::aliases
-  bool has_lines = false;       // its operations have their sites
+  bool has_lines = false;       // most of its operations have their sites
 
   const Form& form_of(size_t operation) const { return forms[operations[operation].form]; }
   size_t input_of(const Source& leaf) const { return leaves[static_cast<size_t>(leaf.index)]; }

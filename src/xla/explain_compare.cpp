@@ -123,14 +123,14 @@ ProgramSummary summarize(const Graph& graph, const NameOf& name_of) {
 
 void add_lines(const Graph& graph, ProgramSummary& summary) {
   if (summary.has_lines) return;
-  size_t operation = 0;
-  bool any = false;
+  size_t operation = 0, known = 0;
   for (const Node* node : graph.order) {
     if (node->kind != Node::Kind::operation) continue;
-    summary.operations[operation++].site = node->site;
-    any = any || node->site;
+    if (node->site) summary.operations[operation].site = node->site;
+    ++operation;
+    known += static_cast<bool>(node->site);
   }
-  summary.has_lines = any || operation == 0;
+  summary.has_lines = 2 * known >= operation;
 }
 
 Comparison compare(const std::vector<const ProgramSummary*>& known, const ProgramSummary& now) {

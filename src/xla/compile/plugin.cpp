@@ -94,8 +94,14 @@ std::string not_found(Platform platform, const PluginSearch& where) {
     message += " is unset";
   message += ", and there is none in ";
   if (where.site_packages.empty()) message += "a virtual environment (VIRTUAL_ENV is unset, too)";
-  for (size_t i = 0; i < where.site_packages.size(); ++i)
-    message += (i == 0 ? "" : ", ") + where.site_packages[i].string();
+  std::vector<fs::path> told;  // several ways may lead to one folder
+  for (const fs::path& folder : where.site_packages) {
+    std::error_code ignored;
+    const fs::path one = fs::weakly_canonical(folder, ignored);
+    if (std::find(told.begin(), told.end(), one) != told.end()) continue;
+    message += (told.empty() ? "" : ", ") + folder.string();
+    told.push_back(one);
+  }
   return message + ". Install one into the active virtual environment: pip install --no-deps " +
          wheels_of(platform).front().name + "; or set IVME_PJRT_PLUGIN to its path.";
 }

@@ -87,6 +87,15 @@ TEST_F(PluginSearchTest, nothing_found_says_where_it_looked_and_what_to_install)
               AllOf(HasSubstr("TPU_LIBRARY_PATH"), HasSubstr("pip install --no-deps libtpu")));
 }
 
+TEST_F(PluginSearchTest, a_folder_that_two_ways_lead_to_is_told_once) {
+  PluginSearch where = search();
+  where.site_packages.push_back(where.site_packages[0]);
+  where.site_packages.push_back(where.site_packages[1] / ".." / where.site_packages[0].filename());
+  const std::string message = error_of([&] { find_plugin(where); });
+  const std::string first = where.site_packages[0].string(), second = where.site_packages[1].string();
+  EXPECT_THAT(message, HasSubstr("there is none in " + first + ", " + second + ". Install"));
+}
+
 TEST_F(PluginSearchTest, only_numbered_device_files_are_a_tpu) {
   const auto dev = folder.path() / "dev";
   EXPECT_FALSE(has_tpu(dev));

@@ -99,7 +99,12 @@ class Program {
     for (const Value& operand : node.operands) {
       operands.push_back(values_.at(operand.node.get())[static_cast<size_t>(operand.output)]);
     }
-    values_[&node] = node.op->lower(Call(emitter_, operands, node.arguments));
+    try {
+      values_[&node] = node.op->lower(Call(emitter_, operands, node.arguments));
+    } catch (const Error& error) {
+      const std::string line = line_of(node);
+      throw Error((line.empty() ? "" : line + ": ") + error.what());
+    }
   }
 
   const Graph& graph_;

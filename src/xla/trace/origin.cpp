@@ -56,15 +56,19 @@ CallSite forward_of(const torch::autograd::Node& node) {
 }  // namespace
 
 CallSite origin() {
-  CallSite site;
-  if (const auto node = torch::autograd::get_current_node()) {
-    site = forward_of(*node);
-    if (!site) site = call_of_backward();
-    site = site.backward();
-  }
-  if (!site) site = CallSite::here(call_of_backward());
+  const auto node = torch::autograd::get_current_node();
+  CallSite forward;
+  if (node) forward = forward_of(*node);
+  if (!forward) forward = call_of_backward();
+  const CallSite site = forward ? CallSite::in_backward_of(forward) : CallSite::here();
   note_forward(site);
   return site;
+}
+
+std::optional<bool> wants_lines(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_xla()) return {};
+  const ContextPtr context = storage_of(tensor).context();
+  return context ? std::optional(context->programs.wants_lines()) : std::nullopt;
 }
 
 void throw_at_line(const Error& error) {

@@ -1,6 +1,9 @@
 #pragma once
+#include <ATen/core/TensorBody.h>
+
 #include <exception>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "ivme/error.h"
@@ -43,6 +46,22 @@ decltype(auto) with_line(Call&& call) {
   }
 }
 
+// Whether the recording that the tensor belongs to wants lines; nothing if it belongs to none.
+std::optional<bool> wants_lines(const at::Tensor& tensor);
+
+// The same for the first of these that is a tensor and says so; else whether any recording wants them.
+template <class... Arguments>
+bool wants_lines_of(const Arguments&... arguments) {
+  if (!WantOfLines::any()) return false;
+  std::optional<bool> wanted;
+  const auto look = [&](const auto& argument) {
+    if constexpr (std::is_same_v<decltype(argument), const at::Tensor&>)
+      if (!wanted) wanted = wants_lines(argument);
+  };
+  (look(arguments), ...);
+  return wanted.value_or(true);
+}
+
 // A kernel whose nodes know their origin, and whose errors their line: library.impl("view",
 // Located<view>::call).
 template <auto kernel>
@@ -50,7 +69,7 @@ struct Located;
 template <class Result, class... Arguments, Result (*kernel)(Arguments...)>
 struct Located<kernel> {
   static Result call(Arguments... arguments) {
-    const Origin here(WantOfLines::any());
+    const Origin here(wants_lines_of(arguments...));
     return with_line([&]() -> Result { return kernel(std::forward<Arguments>(arguments)...); });
   }
 };

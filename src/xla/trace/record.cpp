@@ -196,13 +196,11 @@ void push_results(const Operation& operation, const c10::FunctionSchema& schema,
   }
 }
 
-// Of the recording that the operation will belong to, as far as its first tensor tells.
 bool wants_line(c10::ArrayRef<c10::IValue> values) {
   if (!WantOfLines::any()) return false;
   for (const c10::IValue& value : values) {
-    const at::Tensor* tensor = value.isTensor() ? &value.toTensor() : nullptr;
-    if (!tensor || !tensor->defined() || !tensor->is_xla()) continue;
-    if (const ContextPtr context = storage_of(*tensor).context()) return context->programs.wants_lines();
+    if (!value.isTensor()) continue;
+    if (const auto wanted = wants_lines(value.toTensor())) return *wanted;
   }
   return true;
 }
