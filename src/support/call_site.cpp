@@ -177,7 +177,8 @@ std::string find_text(const Frames& frames) {
   const char* pass = "";
   for (uintptr_t frame : frames) {
     if (frame == forward_mark) pass = " (backward)";
-    if (std::string text = frame == forward_mark ? "" : text_of_frame(frame); !text.empty()) return text + pass;
+    if (std::string text = frame == forward_mark ? "" : text_of_frame(frame); !text.empty())
+      return text + pass;
   }
   return {};
 }

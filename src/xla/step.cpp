@@ -17,6 +17,7 @@
 #include "xla/replay/capture.h"
 #include "xla/run/buffer.h"
 #include "xla/run/execute.h"
+#include "xla/trace/origin.h"
 #include "xla/trace/record.h"
 
 namespace ivme::xla {
@@ -197,7 +198,7 @@ void note_fallback(const std::string& name) {
     std::fprintf(stderr,
                  "ivme: %s%s is computed on the CPU, as IVME_XLA_CPU_FALLBACK asks; each call cuts the "
                  "step.\n",
-                 name.c_str(), CallSite::here().where().c_str());
+                 name.c_str(), origin().where().c_str());
 }
 
 void note_seeding() { ++device().seedings; }
@@ -283,7 +284,7 @@ at::Tensor to_host(const at::Tensor& tensor) {
   const ContextPtr context = storage.context();
   if (value.node->kind != Node::Kind::leaf) {
     value = {};
-    if (context && !context->was_cut && !told_of_a_cut) context->cut_at = CallSite::here();
+    if (context && !context->was_cut && !told_of_a_cut) context->cut_at = origin();
     run(pending_of(context, &storage), context.get());
     if (context) context->was_cut = true;
     value = storage.value();

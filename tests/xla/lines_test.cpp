@@ -54,12 +54,14 @@ TEST_F(XlaLines, a_result_whose_size_depends_on_data) {
   auto message = message_of([&] { at::nonzero(x); });
   EXPECT_THAT(message, StartsWith(said_at(__LINE__ - 1) + "aten::nonzero was called on xla."));
   message = message_of([&] { x.index({x > 2}); });
-  EXPECT_THAT(message, StartsWith(said_at(__LINE__ - 1) + "aten::index.Tensor was called on xla with a boolean"));
+  EXPECT_THAT(message,
+              StartsWith(said_at(__LINE__ - 1) + "aten::index.Tensor was called on xla with a boolean"));
 }
 
 TEST_F(XlaLines, a_tensor_on_the_cpu) {
   const auto message = message_of([&] { x + at::ones({4, 3}); });
-  EXPECT_THAT(message, StartsWith(said_at(__LINE__ - 1) + "aten::add.Tensor was called with a tensor of shape"));
+  EXPECT_THAT(message,
+              StartsWith(said_at(__LINE__ - 1) + "aten::add.Tensor was called with a tensor of shape"));
 }
 
 // Inside of libtorch's layer, called by ivme's prepared model: the line is that of the call.
@@ -200,8 +202,8 @@ struct Pairs {
 
 TEST_F(XlaLines, the_last_batch_is_told_by_the_name_of_a_member_and_its_line) {
   Accelerator other({.device = "xla", .sharing = {.even_batches = false}});
-  auto [prepared, optimizer, loader] = other.prepare(net, optim::SGD(net->parameters(), {.lr = 0.1}),
-                                                     data_loader(Pairs{}, {.batch_size = 4}));
+  auto [prepared, optimizer, loader] =
+      other.prepare(net, optim::SGD(net->parameters(), {.lr = 0.1}), data_loader(Pairs{}, {.batch_size = 4}));
   int line = 0;
   const std::string said = stderr_of([&] {
     for (auto& batch : loader) {
@@ -212,7 +214,23 @@ TEST_F(XlaLines, the_last_batch_is_told_by_the_name_of_a_member_and_its_line) {
       optimizer.zero_grad();
     }
   });
-  EXPECT_THAT(said, HasSubstr("input 'image', first used at " + text_of(line) + ", has 2 rows where it had 4"));
+  EXPECT_THAT(said,
+              HasSubstr("input 'image', first used at " + text_of(line) + ", has 2 rows where it had 4"));
+}
+
+TEST_F(XlaLines, a_parameter_that_is_thawed_is_called_so) {
+  auto optimizer = accelerator.prepare(optim::SGD(net->parameters(), {.lr = 0.1, .momentum = 0.9}));
+  const auto step = [&] {
+    accelerator.backward(model(x).sum());
+    optimizer.step();
+    optimizer.zero_grad();
+    accelerator.end_step();
+  };
+  net->weight.set_requires_grad(false);
+  step();
+  net->weight.set_requires_grad(true);
+  EXPECT_THAT(stderr_of(step), HasSubstr("'parameter weight' is trained now and was not before, having a "
+                                         "gradient now (thawed, or used by the loss)"));
 }
 
 TEST_F(XlaLines, max_programs_names_the_line) {
@@ -252,8 +270,8 @@ TEST_F(XlaLines, gradients_and_optimizer_state_have_names) {
 }
 
 TEST_F(XlaLines, state_of_torch_s_optimizers_has_names_after_the_first_step) {
-  auto optimizer = accelerator.prepare(
-      optim::wrap(std::make_shared<torch::optim::RMSprop>(net->parameters(), torch::optim::RMSpropOptions(0.1))));
+  auto optimizer = accelerator.prepare(optim::wrap(
+      std::make_shared<torch::optim::RMSprop>(net->parameters(), torch::optim::RMSpropOptions(0.1))));
   accelerator.backward(model(x).sum());
   optimizer.step();
   auto* state = dynamic_cast<const optim::NamedState*>(optimizer.unwrap().impl().get());
@@ -281,7 +299,8 @@ TEST_F(XlaLines, a_tied_parameter_has_all_its_names) {
 TEST_F(XlaLines, accumulated_gradients_have_names_before_the_first_step) {
   Accelerator other({.gradient_accumulation_steps = 2, .device = "xla"});
   nn::Linear layer(3, 2);
-  auto [prepared, optimizer] = other.prepare(layer, optim::SGD(layer->parameters(), {.lr = 0.1, .momentum = 0.9}));
+  auto [prepared, optimizer] =
+      other.prepare(layer, optim::SGD(layer->parameters(), {.lr = 0.1, .momentum = 0.9}));
   EXPECT_EQ(xla::name_of(layer->weight.grad()), "gradient of parameter weight");
 }
 
