@@ -42,12 +42,13 @@ at::Tensor generator_state() {
 }
 
 at::Tensor make_mask(const LoaderCore& core, const BatchPlan& plan) {
+  if (!core.device.is_xla())  // nothing is padded
+    return at::ones({plan.rows}, at::TensorOptions(at::kBool).device(core.device));
   at::Tensor mask = at::ones({plan.rows}, at::kBool);
   const auto samples = static_cast<int64_t>(plan.indices.size());
   mask.narrow(0, samples, plan.rows - samples).zero_();
-  if (core.device.is_cpu()) return mask;
   mask = mask.to(core.device);
-  if (mask.device().is_xla()) xla::adopt(mask, core.tracing, "mask");
+  xla::adopt(mask, core.tracing, "mask");
   return mask;
 }
 
