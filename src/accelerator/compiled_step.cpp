@@ -57,6 +57,9 @@ class Host {
     if (accelerator_->settings.accumulation > 1)
       append(text, accelerator_->sync.open_scopes > 0 ? accelerator_->sync.sync
                                                       : accelerator_->ends_the_accumulation());
+    // A padded batch has a mask of its own, which the step may ask its loader for.
+    if (const LoaderCore* loader = accelerator_->active->top(); loader && loader->in_hand)
+      append(text, samples_in_hand(*loader));
     for (const auto& module : modules_) text += module->is_training() ? 't' : 'e';
     for (const at::Tensor& parameter : parameters_) {
       append(text, parameter.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
