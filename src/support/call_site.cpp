@@ -122,17 +122,6 @@ std::string find_sources() {
   return {};
 }
 
-bool is_library_source(const std::string& path) {
-  static const std::string& sources = *new std::string(find_sources());
-  // A unit test beside its source is a program of its own.
-  if (!sources.empty() && path.starts_with(sources)) return !path.ends_with("_test.cpp");
-  constexpr std::string_view headers[] = {"/include/ivme/", "/include/torch/",  "/include/ATen/",
-                                          "/include/c10/",  "/include/caffe2/", "/include/c++/",
-                                          "/usr/include/",  "/lib/gcc/"};
-  return std::ranges::any_of(headers,
-                             [&](std::string_view header) { return path.find(header) != path.npos; });
-}
-
 // By the first namespace of a mangled name.
 bool is_library_function(std::string_view mangled) {
   if (mangled == "_start") return true;
@@ -141,6 +130,21 @@ bool is_library_function(std::string_view mangled) {
   constexpr std::string_view spaces[] = {"4ivme", "2at", "3c10", "5torch",    "6caffe2",
                                          "St",    "Sa",  "Ss",   "9__gnu_cxx"};
   return std::ranges::any_of(spaces, [&](std::string_view space) { return mangled.starts_with(space); });
+}
+
+bool is_library_source(const std::string& path, uintptr_t instruction) {
+  static const std::string& sources = *new std::string(find_sources());
+  if (!sources.empty() && path.starts_with(sources)) {
+    // A relative path may be that of another project's; a unit test beside its source is a program of its
+    // own.
+    const bool relative = std::filesystem::path(path).is_relative();
+    return !path.ends_with("_test.cpp") && (!relative || is_library_function(symbol_at(instruction).name));
+  }
+  constexpr std::string_view headers[] = {"/include/ivme/", "/include/torch/",  "/include/ATen/",
+                                          "/include/c10/",  "/include/caffe2/", "/include/c++/",
+                                          "/usr/include/",  "/lib/gcc/"};
+  return std::ranges::any_of(headers,
+                             [&](std::string_view header) { return path.find(header) != path.npos; });
 }
 
 std::string demangled(const std::string& name) {
@@ -165,7 +169,7 @@ std::string text_of_frame(uintptr_t instruction) {
   const std::vector<SourceFrame> sources = source_frames(instruction);
   for (const SourceFrame& source : sources) {
     const std::filesystem::path path = normal(source.file);
-    if (!is_library_source(path.string()))
+    if (!is_library_source(path.string(), instruction))
       return path.filename().string() + ":" + std::to_string(source.line);
   }
   if (!sources.empty()) return {};

@@ -7,7 +7,7 @@ namespace ivme {
 
 // One function that an instruction belongs to, and the line in it.
 struct SourceFrame {
-  std::string file;  // as the compiler was given it, made absolute
+  std::string file;  // as the compiler was given it
   int line = 0;
 };
 // The function that contains the instruction, and before it those that were inlined there, innermost first.
