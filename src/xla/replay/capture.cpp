@@ -33,11 +33,6 @@ const Buffer* buffer_of(const Value& value) {
   return value.node->kind == Node::Kind::leaf ? value.node->buffer.get() : nullptr;
 }
 
-std::string described(const Node& node) {
-  const std::string name = node.kind == Node::Kind::operation ? std::string(node.op->name) : "";
-  return "'" + name + "'" + node.site.where();
-}
-
 std::string text_of(const NumberBits& number) {
   switch (number.dtype) {
     case Dtype::f32:
@@ -207,7 +202,7 @@ void Capture::find_outputs(const Graph& graph, const Pending& pending) {
     if (place.kind == Place::Kind::gradient && !parameters_[place.index].grad().is_contiguous())
       refuse("a gradient is not laid out as its parameter");
     if (place.kind == Place::Kind::nowhere)
-      lost_.push_back({WeakStorage(pending.storages[i]), described(*pending.values[i].node)});
+      lost_.push_back({WeakStorage(pending.storages[i]), described_at(*pending.values[i].node)});
     step_.outputs.push_back(place);
   }
 }
@@ -268,7 +263,7 @@ void Capture::compare(const Graph& graph) {
     const auto &before = old.numbers[i], &now = step_.numbers[i];
     if (now.source >= 0 || before.value.bits == now.value.bits) continue;
     const Node* user = user_of(graph, graph.numbers[i]);
-    step_.difference = "a number of " + (user ? described(*user) : "it") + " was " + text_of(before.value) +
+    step_.difference = "a number of " + (user ? described_at(*user) : "it") + " was " + text_of(before.value) +
                        " and is " + text_of(now.value) + ". Pass what changes as ivme::host_scalar(function)";
     return;
   }
