@@ -18,7 +18,7 @@ import time
 
 import side_by_side as sides
 
-STEPS = {"mlp": 2000, "transformer": 100}
+STEPS = {"mlp": 2000, "transformer": 200}
 BEGIN, END = "<!-- ./dev bench --xla writes from here -->", "<!-- to here: --xla -->"
 JAX_CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
@@ -119,14 +119,15 @@ def rows(model, results):
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench --xla", description=__doc__.split("\n")[0])
-    parser.add_argument("pattern", nargs="?", default="", metavar="NAME", help=f"only models in which this regex is found: {', '.join(STEPS)}")
+    names = ", ".join(STEPS)
+    parser.add_argument("pattern", nargs="?", default="", metavar="NAME", help=f"only models that match: {names}")
     parser.add_argument("--repetitions", type=int, default=7, metavar="N", help="of each side (7)")
     parser.add_argument("--build", type=pathlib.Path, default=sides.ROOT / "build", help="build folder (build)")
     parser.add_argument("--torch-xla", metavar="PYTHON", help="also torch_xla 2.9.0, which this Python has")
     arguments = parser.parse_args()
     chosen = [model for model in STEPS if re.search(arguments.pattern, model)]
     if not chosen or arguments.repetitions < 1:
-        parser.error(f"nothing to measure; the names are: {'; '.join(STEPS)}")
+        parser.error(f"nothing to measure; the names are: {names}")
     sides.require_packages(jax="0.10.2", jaxlib="0.10.2")
     sides.require(arguments.build)
     subprocess.run(["cmake", "--build", arguments.build, "--target", "xla_train"], check=True, stdout=sys.stderr)
@@ -135,8 +136,8 @@ def main():
     if arguments.torch_xla:
         all_sides.append(torch_xla(arguments.torch_xla))
 
-    names = " | ".join(side.name for side in all_sides)
-    table = [f"| model | quantity | {names} |", "|---|---|" + "---|" * len(all_sides)]
+    titles = " | ".join(side.name for side in all_sides)
+    table = [f"| model | quantity | {titles} |", "|---|---|" + "---|" * len(all_sides)]
     print("\n".join(table), flush=True)
     for model in chosen:
         lines = list(rows(model, measure(all_sides, model, arguments.repetitions)))

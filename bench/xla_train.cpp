@@ -18,7 +18,7 @@ using torch::Tensor;
 using Path = std::filesystem::path;
 
 constexpr int64_t num_batches = 8, width = 128, heads = 4, sequence = 64, vocabulary = 1000;
-constexpr int checked = 10, warm_up = 20;
+constexpr int checked = 10, warm_up = 40;  // steps; a compiled step is recorded at least 32 times first
 
 // --- models ------------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ void train(const Model& net, const ivme::optim::Optimizer& chosen, const std::st
   };
   if (mode != "traced" && mode != "replayed")
     throw ivme::Error("The mode was to be '" + mode + "', but there are traced, replayed and write.");
-  // if (mode == "replayed") step = accelerator.compile(step_function);
+  if (mode == "replayed") step = accelerator.compile(step_function);
   measure(accelerator, step, batches, steps);
 }
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 NUM_BATCHES, WIDTH, HEADS, SEQUENCE, VOCABULARY = 8, 128, 4, 64, 1000
-CHECKED, WARM_UP = 10, 20
+CHECKED, WARM_UP = 10, 40
 
 # --- models: parameters in the order of torch's, and the logits
 
