@@ -263,8 +263,9 @@ void Capture::compare(const Graph& graph) {
     const auto &before = old.numbers[i], &now = step_.numbers[i];
     if (now.source >= 0 || before.value.bits == now.value.bits) continue;
     const Node* user = user_of(graph, graph.numbers[i]);
-    step_.difference = "a number of " + (user ? described_at(*user) : "it") + " was " + text_of(before.value) +
-                       " and is " + text_of(now.value) + ". Pass what changes as ivme::host_scalar(function)";
+    step_.difference = "a number of " + (user ? described_at(*user) : "it") + " was " +
+                       text_of(before.value) + " and is " + text_of(now.value) +
+                       ". Pass what changes as ivme::host_scalar(function)";
     return;
   }
   if (old.contents != step_.contents)

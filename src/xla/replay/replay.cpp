@@ -42,6 +42,13 @@ class Tensors {
     return first;
   }
   const std::shared_ptr<Node>& shared_node(const Place& place) const { return values_[position(place)].node; }
+  // The leaf at the place, to be filled anew, if nobody but its storage holds it; else null.
+  std::shared_ptr<Node> reused_leaf(const Place& place, const Shape& shape) const {
+    const std::shared_ptr<Node>& node = shared_node(place);
+    if (node.use_count() > 2 || node->kind != Node::Kind::leaf || node->shapes[0] != shape) return nullptr;
+    node->buffer.reset();
+    return node;
+  }
 
   // Lets go of the values, so that what the results replace can be donated.
   void forget_values() { values_.clear(); }
@@ -131,8 +138,13 @@ std::optional<std::vector<at::Tensor>> replay(const CapturedStep& step, Context&
   const std::vector<Shape>& shapes = step.executable->signature().results;
   for (size_t i = 0; i < step.outputs.size(); ++i) {
     const Place& place = step.outputs[i];
+    const bool is_there = place.kind == Place::Kind::argument || place.kind == Place::Kind::storage;
+    if (auto leaf = is_there ? tensors.reused_leaf(place, shapes[i]) : nullptr) {
+      outputs.push_back(std::move(leaf));
+      continue;
+    }
     outputs.push_back(make_leaf(nullptr, shapes[i]));
-    if (place.kind == Place::Kind::argument || place.kind == Place::Kind::storage)
+    if (is_there)
       written.emplace_back(tensors.storage(place), outputs.back());
     else if (place.kind == Place::Kind::gradient)
       parameters[place.index].mutable_grad() = make_tensor({outputs.back()}, context.shared_from_this());
