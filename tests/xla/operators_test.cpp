@@ -323,6 +323,31 @@ TEST(XlaOperators, layers_and_losses_of_few) {
   });
 }
 
+// libtorch's own gradients of these read values on the host.
+TEST(XlaOperators, gradients_that_do_not_cut_the_step) {
+  const std::vector<Call> calls = {
+      CALL(a.max()),
+      CALL(a.mul(2).round().max()),
+      CALL(a.min()),
+      CALL(a.median()),
+      CALL(a.prod()),
+      CALL(a.prod(1)),
+      CALL((a - a[0]).prod(0)),
+      CALL(a[0][0].prod()),
+      CALL(a.prod(1, /*keepdim=*/true, at::kDouble)),
+  };
+  expect_the_tensors_of_the_cpu(calls);
+  Accelerator accelerator({.device = "xla"});
+  auto in = accelerator.prepare(std::make_shared<Inputs>()).ptr();
+  const auto before = xla::metrics().executions;
+  for (const Call& call : calls) call.run(in->a, in->b, in->images, in->vectors).sum().backward();
+  const Tensor query = in->a * in->b;
+  EXPECT_TRUE(at::equal(query, query.view({4, 6})));  // so asks nn::MultiheadAttention
+  EXPECT_FALSE(at::equal(query, query.t()));
+  accelerator.end_step();
+  EXPECT_EQ(xla::metrics().executions - before, 1);
+}
+
 // d/da of |d(a³ b)/da|²: what a gradient penalty is made of.
 TEST(XlaOperators, gradient_of_a_gradient) {
   std::vector<Tensor> gradients;

@@ -9,6 +9,7 @@
 #include <ATen/ops/pixel_unshuffle_native.h>
 #include <ATen/ops/select_scatter_native.h>
 #include <ATen/ops/slice_scatter_native.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "ivme/error.h"
@@ -90,6 +91,60 @@ Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
   auto both = at::broadcast_tensors({a, b});
   auto rolled = [&](size_t i, int64_t by) { return both[i].roll(by, dim); };
   return rolled(0, -1) * rolled(1, -2) - rolled(0, -2) * rolled(1, -1);
+}
+
+// --- reductions whose gradients libtorch works out by reading values on the host, which would cut the step
+// --------
+
+Tensor greatest(const Tensor& self) { return at::amax(self, at::IntArrayRef{}); }
+Tensor least(const Tensor& self) { return at::amin(self, at::IntArrayRef{}); }
+
+// The gradient is shared by all elements that are the median.
+Tensor median(const Tensor& self) {
+  const Tensor value = [&] {
+    at::AutoDispatchBelowADInplaceOrView below;
+    return at::median(self.detach());
+  }();
+  const Tensor mask = self.eq(value);
+  Tensor same = at::where(mask, self, 0).sum() / mask.sum();
+  return self.is_floating_point() ? value + (same - same.detach()) : value;
+}
+
+// The product of all other elements along a dimension, of zeros too: of those before times of those after.
+Tensor product_of_others(const Tensor& x, int64_t dim) {
+  Tensor one = at::ones_like(x.narrow(dim, 0, 1));
+  auto before = [&](const Tensor& y) {
+    return at::cat({one, y.narrow(dim, 0, y.size(dim) - 1).cumprod(dim)}, dim);
+  };
+  return before(x) * before(x.flip(dim)).flip(dim);
+}
+
+class Product : public torch::autograd::Function<Product> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, int64_t dim) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    context->save_for_backward({x});
+    context->saved_data["dim"] = dim;
+    return at::prod(x, dim, /*keepdim=*/true);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0] *
+                product_of_others(context->get_saved_variables()[0], context->saved_data["dim"].toInt()),
+            Tensor()};
+  }
+};
+
+Tensor product_along(const Tensor& self, int64_t dim, bool keep, std::optional<at::ScalarType> type) {
+  const at::ScalarType own = self.scalar_type();
+  Tensor x = self.to(type.value_or(at::isIntegralType(own, /*includeBool=*/true) ? at::kLong : own));
+  if (x.dim() == 0) return x.clone();
+  dim = at::maybe_wrap_dim(dim, x.dim());
+  Tensor y = x.size(dim) == 0 ? at::ones_like(x.sum(dim, true)) : Product::apply(x, dim);
+  return keep ? y : y.squeeze(dim);
+}
+Tensor product(const Tensor& self, std::optional<at::ScalarType> type) {
+  return product_along(self.flatten(), 0, false, type);
 }
 
 // --- distances
@@ -336,7 +391,14 @@ void implement(torch::Library& library) {
   library.impl("multi_margin_loss", multi_margin_loss);
   library.impl("multilabel_margin_loss_forward", multilabel_margin_loss);
 }
-TORCH_LIBRARY_IMPL(aten, AutogradXLA, library) { implement(library); }
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, library) {
+  implement(library);
+  library.impl("max", greatest);
+  library.impl("min", least);
+  library.impl("median", median);
+  library.impl("prod", product);
+  library.impl("prod.dim_int", product_along);
+}
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
   implement(library);
   library.impl("linspace.out", linspace_out);
