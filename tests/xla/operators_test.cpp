@@ -318,6 +318,8 @@ TEST(XlaOperators, layers_and_losses_of_few) {
       CALL(F::multi_margin_loss(a, b.argmax(1))),
       CALL(F::multilabel_margin_loss(
           a, at::tensor({1, 4, -1, 2, 2, 2}, at::kLong).repeat({4, 1}).to(a.device()))),
+      CALL(at::soft_margin_loss(a, (b.detach() - 0.5).sign())),
+      CALL(at::embedding_renorm(a.detach(), b.mul(2).to(at::kLong), 0.5, 2)),
       CALL(at::rrelu(a - 0.5, 0.25, 0.25, /*training=*/true)),
       CALL(at::rrelu(a - 0.5, 0.1, 0.3, /*training=*/false)),
   });

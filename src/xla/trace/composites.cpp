@@ -345,6 +345,18 @@ Tensor reduced(const Tensor& losses, int64_t reduction) {
                                            : losses;
 }
 
+Tensor soft_margin_loss(const Tensor& self, const Tensor& target, int64_t reduction) {
+  return reduced((-target * self).exp().log1p(), reduction);
+}
+
+// Rows that are looked up are scaled down to this norm.
+Tensor& embedding_renorm_(Tensor& weight, const Tensor& indices, double most, double p) {
+  Tensor norm = at::linalg_vector_norm(weight, p, at::IntArrayRef{1}, /*keepdim=*/true);
+  Tensor used = at::zeros({weight.size(0)}, weight.options()).index_fill(0, indices.flatten(), 1);
+  Tensor applies = norm.gt(most) & used.gt(0).unsqueeze(1);
+  return weight.mul_(at::where(applies, most / (norm + 1e-7), 1));
+}
+
 Tensor multi_margin_loss(const Tensor& self, const Tensor& target, const at::Scalar& p,
                          const at::Scalar& margin, const MaybeTensor& weight, int64_t reduction) {
   Tensor x = at::atleast_2d(self), places = target.reshape({-1, 1});
@@ -388,6 +400,7 @@ void implement(torch::Library& library) {
   library.impl("_embedding_bag", embedding_bag);
   library.impl("_embedding_bag_forward_only", embedding_bag);
   library.impl("rrelu_with_noise", rrelu);
+  library.impl("soft_margin_loss", soft_margin_loss);
   library.impl("multi_margin_loss", multi_margin_loss);
   library.impl("multilabel_margin_loss_forward", multilabel_margin_loss);
 }
@@ -409,6 +422,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("triu_indices", indices<at::triu_indices>);
   library.impl("_efficientzerotensor", zero_tensor);
   library.impl("count_nonzero.dim_IntList", count_nonzero);
+  library.impl("embedding_renorm_", embedding_renorm_);
   library.impl("searchsorted.Tensor", searchsorted);
   library.impl("bucketize.Tensor", bucketize);
   library.impl("adaptive_max_pool2d_backward", back_to_places<2>);

@@ -14,6 +14,10 @@ def windows(normal, case):
         case("upsample_trilinear3d_backward", normal(1, 1, 3, 2, 6), [3, 2, 6], [1, 1, 1, 3, 4], corners)
     case("upsample_nearest3d", x[None], [2, 5, 3])
     case("upsample_nearest3d_backward", normal(1, 1, 2, 5, 3), [2, 5, 3], [1, 1, 1, 3, 4])
+    case("_upsample_nearest_exact1d", x[0], [7])
+    case("_upsample_nearest_exact1d_backward", normal(1, 3, 7), [7], [1, 3, 4])
+    case("_upsample_nearest_exact3d", x[None], [2, 5, 3])
+    case("_upsample_nearest_exact3d_backward", normal(1, 1, 2, 5, 3), [2, 5, 3], [1, 1, 1, 3, 4])
     deep = normal(1, 2, 3, 4)
     for name in ("reflection_pad", "replication_pad"):
         case(name + "3d", deep, [2, 1, 0, 2, 1, 0])
