@@ -119,7 +119,7 @@ class CompiledStep {
       call.end(tensors, others);
       std::decay_t<Result> form = result;
       visit_tensors(form, [](at::Tensor& tensor) { tensor = at::Tensor(); });
-      forms_[replay_->specialization()] = std::move(form);
+      (*forms_)[replay_->specialization()] = std::move(form);
       return result;
     }
   }
@@ -145,7 +145,7 @@ class CompiledStep {
   template <class Result>
   auto result_of(const std::vector<at::Tensor>& tensors) {
     if constexpr (!std::is_void_v<Result>) {
-      auto result = std::any_cast<std::decay_t<Result>>(forms_.at(replay_->specialization()));
+      auto result = std::any_cast<std::decay_t<Result>>(forms_->at(replay_->specialization()));
       size_t next = 0;
       visit_tensors(result, [&](at::Tensor& tensor) { tensor = tensors[next++]; });
       return result;
@@ -154,7 +154,9 @@ class CompiledStep {
 
   Step step_;
   std::shared_ptr<detail::StepReplay> replay_;
-  std::unordered_map<size_t, std::any> forms_;  // what a specialization returns, without its tensors
+  using Forms = std::unordered_map<size_t, std::any>;
+  std::shared_ptr<Forms> forms_ =
+      std::make_shared<Forms>();  // what a specialization returns, without tensors
 };
 
 }  // namespace ivme

@@ -16,6 +16,7 @@ namespace ivme::detail {
 namespace {
 
 constexpr int most_changes = 3;
+constexpr size_t most_specializations = 64;
 
 // Power-of-two calls, and every 257th: a prime, so that nothing that happens every so many calls is missed
 // for ever.
@@ -45,13 +46,25 @@ void append_form(std::string& text, const at::Tensor& tensor) {
   append(text, tensor.storage().nbytes());
 }
 
+void append_first_with_this_memory(std::string& text, const std::vector<at::Tensor>& tensors, size_t i) {
+  size_t first = 0;
+  while (first < i &&
+         !(tensors[first].defined() && tensors[i].defined() && tensors[first].is_alias_of(tensors[i])))
+    ++first;
+  append(text, first);
+}
+
 // What decides beside the arguments what a step records: a call with other facts is another specialization.
 class Host {
  public:
   explicit Host(std::shared_ptr<AcceleratorState> accelerator) : accelerator_(std::move(accelerator)) {}
 
   void append_facts(std::string& text) {
-    refresh();
+    // What is prepared anew is another one.
+    append(text, accelerator_->models.size());
+    append(text, accelerator_->optimizers.size());
+    append(text, accelerator_->schedules.size());
+    append(text, accelerator_->tracing->position);  // random numbers drawn before the call
     append(text, c10::GradMode::is_enabled());
     append(text, at::autocast::is_autocast_enabled(at::kXLA));
     if (accelerator_->settings.accumulation > 1)
@@ -68,12 +81,17 @@ class Host {
   }
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
- private:
-  // Prepared models and optimizers only become more.
+  // Of each group of the prepared optimizers.
+  std::vector<double> learning_rates() const {
+    std::vector<double> rates;
+    for (const auto& optimizer : held(accelerator_->optimizers))
+      for (size_t group = 0; group < optimizer->optimizer.num_groups(); ++group)
+        rates.push_back(optimizer->optimizer.lr(group));
+    return rates;
+  }
+
+  // Looks at the prepared models and optimizers again.
   void refresh() {
-    if (models_ == accelerator_->models.size() && optimizers_ == accelerator_->optimizers.size()) return;
-    models_ = accelerator_->models.size();
-    optimizers_ = accelerator_->optimizers.size();
     modules_.clear();
     parameters_.clear();
     std::unordered_set<const void*> seen;
@@ -89,8 +107,8 @@ class Host {
         for (const at::Tensor& parameter : optimizer->optimizer.impl()->parameters(group)) add(parameter);
   }
 
+ private:
   std::shared_ptr<AcceleratorState> accelerator_;
-  size_t models_ = 0, optimizers_ = 0;
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<at::Tensor> parameters_;
 };
@@ -118,9 +136,13 @@ struct StepReplay::Impl {
   std::unordered_map<std::string, Specialization> specializations;
   Specialization* now = nullptr;
   std::vector<at::Tensor> arguments;
+  std::vector<double> learning_rates;  // before the call
+  size_t prepared = 0;                 // objects, when the host was last looked at
   std::unique_ptr<xla::Capture> capture;
   bool told = false;
 
+  void look_at_host();
+  void find(std::string key);
   bool wants_replay();
   void judge(xla::CapturedStep step, const std::string& others);
   void give_up(const std::string& why);
@@ -144,6 +166,23 @@ void StepReplay::place(at::Tensor& argument) const {
                 argument.device().str() + ". Pass tensors on xla or on the CPU.");
 }
 
+void StepReplay::Impl::look_at_host() {
+  const size_t objects = accelerator->models.size() + accelerator->optimizers.size();
+  if (std::exchange(prepared, objects) != objects) host.refresh();
+}
+
+// Calls that are all told apart, by a count among the arguments say, share the last one, which is given up.
+void StepReplay::Impl::find(std::string key) {
+  if (specializations.size() >= most_specializations && !specializations.count(key)) key.clear();
+  auto [found, is_new] = specializations.try_emplace(std::move(key));
+  now = &found->second;
+  if (is_new) now->number = specializations.size();
+  if (found->first.empty() && !now->is_given_up)
+    give_up("its arguments, and what else tells calls apart, have had " +
+            std::to_string(most_specializations) +
+            " different forms. A number that changes is no argument but an ivme::host_scalar");
+}
+
 bool StepReplay::Impl::wants_replay() {
   if (!now->is_ready || now->is_given_up) return false;
   now->comparison_is_due = now->comparison_is_due || is_compared(now->calls);
@@ -157,20 +196,23 @@ std::optional<std::vector<at::Tensor>> StepReplay::replay(std::vector<at::Tensor
   const auto& context = impl_->accelerator->tracing;
   for (size_t i = 0; i < tensors.size(); ++i) {
     append_form(plain, tensors[i]);
+    append_first_with_this_memory(plain, tensors, i);
     if (tensors[i].defined() && !xla::has_context(tensors[i]))
       xla::adopt(tensors[i], context, "argument " + std::to_string(i + 1));
   }
   std::erase_if(tensors, [](const at::Tensor& tensor) { return !tensor.defined(); });
   impl_->arguments = std::move(tensors);
   xla::flush(context);
+  impl_->look_at_host();
   impl_->host.append_facts(plain);
-  auto [found, is_new] = impl_->specializations.try_emplace(std::move(plain));
-  impl_->now = &found->second;
-  if (is_new) impl_->now->number = impl_->specializations.size();
+  impl_->find(std::move(plain));
   ++impl_->now->calls;
   if (!impl_->wants_replay()) return std::nullopt;
   auto results = xla::replay(*impl_->now->step, *context, impl_->arguments, impl_->host.parameters());
-  if (results) impl_->now->changes = 0;
+  if (!results) return std::nullopt;
+  impl_->now->changes = 0;
+  for (const at::Tensor& parameter : impl_->host.parameters())
+    parameter.unsafeGetTensorImpl()->bump_version();
   return results;
 }
 
@@ -181,6 +223,8 @@ void StepReplay::begin() {
   if (impl_->accelerator->recording && !now.is_given_up)
     impl_->give_up("a run record is kept, which needs its code in every call");
   if (now.is_given_up) return;
+  impl_->host.refresh();
+  impl_->learning_rates = impl_->host.learning_rates();
   impl_->capture = std::make_unique<xla::Capture>(impl_->accelerator->tracing, impl_->arguments,
                                                   impl_->host.parameters(), now.step ? &*now.step : nullptr);
 }
@@ -193,6 +237,8 @@ void StepReplay::end(const std::vector<at::Tensor*>& results, const std::string&
     tensors.push_back(*result);
   }
   if (!impl_->capture) return xla::end_step(impl_->accelerator->tracing);
+  if (impl_->host.learning_rates() != impl_->learning_rates && !impl_->capture->has_actions_of_schedules())
+    impl_->capture->refuse("it changes a learning rate by other means than a prepared schedule");
   xla::CapturedStep step = impl_->capture->end(tensors);
   impl_->capture.reset();
   impl_->judge(std::move(step), others);

@@ -22,13 +22,14 @@ std::vector<std::pair<const void*, uint32_t>> gradients_now(const optim::Optimiz
 }
 
 // A replay of the step that is being captured does the host's part of this one.
-void note_step(xla::Capture& capture, size_t action, const std::shared_ptr<PreparedOptimizerState>& state) {
+void note_step(xla::Capture& capture, const std::shared_ptr<PreparedOptimizerState>& state) {
   auto host_part = state->optimizer.impl()->host_part();
+  capture.end_action({});
   if (!host_part)
     return capture.refuse("what " + state->optimizer.description().name +
                           " counts from step to step is not known" + CallSite::here().where() +
                           ". Use the optimizer of ivme::optim");
-  capture.set_action(action, [state, host_part = std::move(host_part)] {
+  capture.end_action([state, host_part = std::move(host_part)] {
     AcceleratorState& accelerator = *state->accelerator;
     accelerator.early_end.before_step(accelerator, *state);
     host_part();
@@ -55,9 +56,9 @@ void PreparedOptimizer::step() {
   accelerator.early_end.before_step(accelerator, *state_);
   if (accelerator.recording) accelerator.recording->before_step(*state_);
   xla::Capture* capture = xla::Capture::current();
-  const size_t action = capture ? capture->note_action() : 0;
+  if (capture) capture->begin_action();
   state_->optimizer.step();
-  if (capture) detail::note_step(*capture, action, state_);
+  if (capture) detail::note_step(*capture, state_);
   if (xla::wants_lines(accelerator.tracing)) detail::name_state(state_->optimizer);
   if (accelerator.settings.accumulation > 1) state_->settle_gradients();
   if (accelerator.recording) accelerator.recording->after_step(*state_);
@@ -74,13 +75,17 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
 }
 
 double PreparedOptimizer::lr(size_t group) const { return state_->optimizer.lr(group); }
-void PreparedOptimizer::set_lr(double lr) { state_->optimizer.set_lr(lr); }
+void PreparedOptimizer::set_lr(double lr) {
+  if (xla::Capture* capture = xla::Capture::current())
+    capture->refuse("it sets a learning rate" + CallSite::here().where() + ". Do that between the calls");
+  state_->optimizer.set_lr(lr);
+}
 bool PreparedOptimizer::step_was_skipped() const { return state_->step_was_skipped; }
 optim::Optimizer PreparedOptimizer::unwrap() const { return state_->optimizer; }
 
 void PreparedSchedule::step() {
   if (xla::Capture* capture = xla::Capture::current())
-    capture->note_action([state = state_] { PreparedSchedule(state).step(); });
+    capture->note_schedule([state = state_] { PreparedSchedule(state).step(); });
   detail::AcceleratorState& accelerator = *state_->accelerator;
   if (!accelerator.options.step_scheduler_with_optimizer) return state_->schedule.step();
   if (!accelerator.sync.sync) return;

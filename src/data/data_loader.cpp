@@ -31,7 +31,8 @@ std::vector<int64_t> varying_share(const LoaderCore& core, int64_t num_batches) 
 }
 
 void end_step_of(const LoaderCore& core) {
-  if (core.random) core.random->end_step();
+  // A step that Accelerator::end_step has ended is not ended twice.
+  if (core.random && !core.random->ended) core.random->end_step();
   if (core.tracing) xla::end_step(core.tracing);
 }
 
@@ -176,6 +177,7 @@ struct EpochCursor::Pass {
   bool closed = false;
   at::Tensor generator_state;  // before the first batch
   mutable int moved = 0;       // tensors of the batch that is being moved
+  mutable bool were_there = false;  // tensors of a batch on xla before it was moved
 
   int64_t size() const { return shard ? shard->size() : static_cast<int64_t>(numbers.size()); }
   void open();
@@ -288,6 +290,7 @@ bool EpochCursor::moves_batches() const { return !pass_->core->device.is_cpu(); 
 
 void EpochCursor::move(at::Tensor& tensor, const std::string& name) const {
   if (!tensor.defined()) return;
+  pass_->were_there = pass_->were_there || tensor.device().is_xla();
   tensor = tensor.to(pass_->core->device);
   ++pass_->moved;
   if (!tensor.device().is_xla()) return;
@@ -299,7 +302,9 @@ at::Tensor EpochCursor::mask(const BatchPlan& plan) const { return make_mask(*pa
 
 std::shared_ptr<Prefetch> EpochCursor::in_background(std::function<std::shared_ptr<void>()> make) const {
   const int64_t depth = pass_->core->options.prefetch.value_or(pass_->core->one_shape ? 1 : 0);
-  if (depth == 0 || !at::equal(generator_state(), pass_->generator_state)) return nullptr;
+  // What is computed on xla is recorded, by one thread at a time.
+  if (depth == 0 || pass_->were_there || !at::equal(generator_state(), pass_->generator_state))
+    return nullptr;
   return std::make_shared<Prefetch>(
       [make = std::move(make), state = at::ThreadLocalState()]() {
         at::ThreadLocalStateGuard as_the_loop(state);
@@ -325,6 +330,7 @@ void EpochCursor::note_waiting(std::chrono::steady_clock::time_point since) {
 
 void EpochCursor::deliver(const BatchPlan& plan) {
   LoaderCore& c = *pass_->core;
+  if (c.random) c.random->begin_step();
   c.in_hand = &plan;
   c.gathered = false;
   c.end = plan.last;

@@ -19,11 +19,11 @@ class Number {
         as_double_(at::native::wrapped_scalar_tensor(value)),
         as_float_(as_double_.to(at::kFloat)) {}
 
-  // For tensors like this one. On xla the function, of double, is what a replayed step asks again.
+  // For tensors like this one. The function, of double, is what a replayed step on xla asks again.
   template <class Function>
   static Number beside(const at::Tensor& tensor, Function function) {
     Number number(function());
-    if (!tensor.device().is_xla()) return number;
+    if (!tensor.device().is_xla() || !xla::asks_optimizers()) return number;
     number.source_ = std::make_shared<const xla::HostNumber>(std::move(function));
     xla::carry(number.as_double_, number.source_);
     xla::carry(number.as_float_, number.source_);

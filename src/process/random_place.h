@@ -12,10 +12,14 @@ struct RandomPlace {
   bool drawn = false;                             // the step's seed is known
   std::pair<uint64_t, uint64_t> seeded = {0, 0};  // the seed, and how often one had been set
 
+  bool ended = true;  // nothing has begun since the last step
+
+  void begin_step() { ended = false; }
   void end_step() {
     ++step;
     position = 0;
     drawn = false;
+    ended = true;
   }
 };
 

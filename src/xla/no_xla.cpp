@@ -31,7 +31,10 @@ Capture::Capture(std::shared_ptr<Context>, std::vector<at::Tensor>, std::vector<
 Capture::~Capture() = default;
 Capture* Capture::current() { return nullptr; }
 void Capture::refuse(std::string) {}
-size_t Capture::note_action(std::function<void()>) { return 0; }
+void Capture::note_action(std::function<void()>) {}
+void Capture::note_schedule(std::function<void()>) {}
+void Capture::begin_action() {}
+void Capture::end_action(std::function<void()>) {}
 CapturedStep Capture::end(const std::vector<at::Tensor>&) { return {}; }
 std::optional<std::vector<at::Tensor>> replay(const CapturedStep&, Context&, const std::vector<at::Tensor>&,
                                               const std::vector<at::Tensor>&) {

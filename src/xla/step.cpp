@@ -159,6 +159,7 @@ std::shared_ptr<Client> device_client() {
       return name == "PJRT_DEVICE" && !value ? "TPU" : value;
     };
   here.client = Client::create(find_plugin(where), {.cpu_devices = here.workers});
+  std::atexit([] { device().client->finish(); });
   return here.client;
 }
 

@@ -61,8 +61,8 @@ std::shared_ptr<Client> Client::create(const Plugin& plugin, const ClientOptions
 
 Client::Client(const PjrtApi& api, const DiskCacheOptions& cache) : api_(api), cache_(cache) {}
 
-Consumption::~Consumption() {
-  await(api_, ended_);
+Run::~Run() {
+  wait();
   for (PJRT_Buffer* handle : handles_) {
     auto args = sized<PJRT_Buffer_Destroy_Args>();
     args.buffer = handle;
@@ -70,27 +70,48 @@ Consumption::~Consumption() {
   }
 }
 
-void Consumption::add(PJRT_Buffer* handle) {
+void Run::add(PJRT_Buffer* handle) {
   std::lock_guard lock(mutex_);
   handles_.push_back(handle);
 }
 
-bool Consumption::has_ended() const { return is_done(api_, ended_); }
+bool Run::has_ended() const {
+  std::lock_guard lock(mutex_);
+  return is_done(api_, ended_);
+}
 
-std::shared_ptr<Consumption> Client::keep_consumed(PJRT_Event* ended) {
-  auto newest = std::make_shared<Consumption>(api_, ended);
-  std::vector<std::shared_ptr<Consumption>> over;  // freed without the lock
-  std::lock_guard lock(consumptions_mutex_);
-  while (!consumptions_.empty() && consumptions_.front()->has_ended()) {
-    over.push_back(std::move(consumptions_.front()));
-    consumptions_.pop_front();
+void Run::wait() {
+  PJRT_Event* ended = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    ended = std::exchange(ended_, nullptr);
   }
-  consumptions_.push_back(newest);
+  await(api_, ended);
+}
+
+std::shared_ptr<Run> Client::keep_running(PJRT_Event* ended) {
+  auto newest = std::make_shared<Run>(api_, ended);
+  std::vector<std::shared_ptr<Run>> over;  // freed without the lock
+  std::lock_guard lock(runs_mutex_);
+  while (!runs_.empty() && runs_.front()->has_ended()) {
+    over.push_back(std::move(runs_.front()));
+    runs_.pop_front();
+  }
+  runs_.push_back(newest);
   return newest;
 }
 
+void Client::finish() {
+  std::deque<std::shared_ptr<Run>> all;
+  {
+    std::lock_guard lock(runs_mutex_);
+    all.swap(runs_);
+  }
+  for (const auto& one : all) one->wait();
+}
+
 Client::~Client() {
-  consumptions_.clear();
+  finish();
   if (handle_ == nullptr) return;
   auto args = sized<PJRT_Client_Destroy_Args>();
   args.client = handle_;

@@ -25,22 +25,23 @@ struct ClientOptions {
   std::filesystem::path device_files = "/dev";
 };
 
-// An execution that consumes arrays, and the handles of those that nobody holds any more. Whoever frees such
+// An execution, and the handles of arrays that it consumed and nobody holds any more. Whoever frees such
 // a handle before the execution has ended waits for it, so the client frees them later.
-class Consumption {
+class Run {
  public:
-  Consumption(const PjrtApi& api, PJRT_Event* ended) : api_(api), ended_(ended) {}
-  ~Consumption();  // waits
-  Consumption(const Consumption&) = delete;
-  Consumption& operator=(const Consumption&) = delete;
+  Run(const PjrtApi& api, PJRT_Event* ended) : api_(api), ended_(ended) {}
+  ~Run();  // waits
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   void add(PJRT_Buffer* handle);  // takes it over
   bool has_ended() const;
+  void wait();
 
  private:
   const PjrtApi& api_;
   PJRT_Event* ended_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<PJRT_Buffer*> handles_;
 };
 
@@ -79,7 +80,10 @@ class Client : public std::enable_shared_from_this<Client> {
   int64_t live_bytes() const { return live_bytes_; }
 
   // Keeps it until the execution has ended, and frees what has ended before.
-  std::shared_ptr<Consumption> keep_consumed(PJRT_Event* ended);
+  std::shared_ptr<Run> keep_running(PJRT_Event* ended);
+  // Waits for all that was started. The plugin must not be computing when the program ends: it would go on
+  // while its own static objects are destroyed.
+  void finish();
 
  private:
   friend class Buffer;
@@ -97,8 +101,8 @@ class Client : public std::enable_shared_from_this<Client> {
   bool on_host_ = false;
   DiskCache cache_;
   std::atomic<int64_t> compiled_{0}, loaded_{0}, live_buffers_{0}, live_bytes_{0};
-  std::mutex consumptions_mutex_;
-  std::deque<std::shared_ptr<Consumption>> consumptions_;  // in the order of their starts
+  std::mutex runs_mutex_;
+  std::deque<std::shared_ptr<Run>> runs_;  // in the order of their starts
 };
 
 }  // namespace ivme::xla

@@ -21,7 +21,10 @@ bool environment_decides() {
 
 void keep_freed_memory() {
   if (environment_decides()) return;
-  mallopt(M_MMAP_THRESHOLD, std::numeric_limits<int>::max());
+  constexpr int most_of_older_glibc = 32 << 20;
+  if (!mallopt(M_MMAP_THRESHOLD, std::numeric_limits<int>::max()) &&
+      !mallopt(M_MMAP_THRESHOLD, most_of_older_glibc))
+    return;
   mallopt(M_TRIM_THRESHOLD, -1);  // never
 }
 

@@ -116,9 +116,21 @@ void Capture::note_upload(const std::shared_ptr<Node>& leaf, const void* data, s
 
 void Capture::note_source(const HostNumber* source) { first_use_.emplace(source, step_.actions.size()); }
 
-size_t Capture::note_action(std::function<void()> action) {
-  step_.actions.push_back(std::move(action));
-  return step_.actions.size() - 1;
+void Capture::note_action(std::function<void()> action) { step_.actions.push_back(std::move(action)); }
+
+void Capture::note_schedule(std::function<void()> step) {
+  schedules_ = true;
+  note_action(std::move(step));
+}
+
+void Capture::begin_action() {
+  step_.actions.emplace_back();
+  in_action_ = true;
+}
+
+void Capture::end_action(std::function<void()> action) {
+  step_.actions.back() = std::move(action);
+  in_action_ = false;
 }
 
 size_t Capture::index_of(LazyStorage* storage) {
@@ -164,6 +176,8 @@ void Capture::find_inputs(const Graph& graph) {
       floating.push_back(known.value.node.get());
       if (StoragePtr alive = known.storage.lock())
         step_.floating.emplace_back(index_of(alive.get()), known.value.node);
+      else
+        refuse("it uses a tensor that was there before the call, and drops it");
     }
   }
   older_ = nodes_under(floating);
@@ -176,9 +190,6 @@ void Capture::find_inputs(const Graph& graph) {
         dropped = dropped || !alive;
         if (alive) places.push_back(place_of(alive.get()));
       }
-      // An argument is what the call was given; who else holds the same data does not matter.
-      if (std::ranges::any_of(places, [](const Place& p) { return p.kind == Place::Kind::argument; }))
-        std::erase_if(places, [](const Place& p) { return p.kind != Place::Kind::argument; });
     }
     narrow(places, step_.inputs.size() - 1);
     if (!places.empty()) continue;
@@ -208,9 +219,12 @@ void Capture::find_outputs(const Graph& graph, const Pending& pending) {
 }
 
 void Capture::find_copies() {
-  std::unordered_map<const Buffer*, LazyStorage*> holders;
-  for (const Known& known : known_)
-    if (const Buffer* buffer = buffer_of(known.value)) holders.emplace(buffer, raw(known.storage));
+  std::unordered_map<const Buffer*, StoragePtr> holders;
+  for (const Known& known : known_) {
+    const Buffer* buffer = buffer_of(known.value);
+    if (StoragePtr alive = buffer ? known.storage.lock() : StoragePtr())
+      holders.emplace(buffer, std::move(alive));
+  }
   for (const Known& known : known_) {
     const Buffer* old = buffer_of(known.value);
     StoragePtr storage = old ? known.storage.lock() : StoragePtr();
@@ -218,9 +232,25 @@ void Capture::find_copies() {
     if (!now || now == old) continue;
     auto from = holders.find(now);
     if (from == holders.end())
-      refuse("it copies data of the host into a tensor that was there before the call");
+      refuse(
+          "it copies data of the host, or a tensor that it drops, into one that was there before the call");
     else
-      step_.copies.push_back({index_of(storage.get()), place_of(from->second)});
+      step_.copies.push_back({index_of(storage.get()), place_of(from->second.get())});
+  }
+}
+
+// A tensor that belongs to no recording is computed when it is needed, so a replay would not change it.
+void Capture::refuse_lost_writes(const Pending& pending) {
+  std::unordered_set<const LazyStorage*> run;
+  for (const StoragePtr& storage : pending.storages) run.insert(storage.get());
+  for (const Known& known : known_) {
+    StoragePtr storage = known.storage.lock();
+    if (!storage || run.contains(storage.get())) continue;
+    const Value now = LazyStorage::values({storage}, /*reads=*/false)[0];
+    if (now.node != known.value.node && now.node->kind != Node::Kind::leaf)
+      refuse("it changes a " + to_string(now.shape()) +
+             " that was made on xla from nothing. Make it on the CPU and move it with "
+             ".to(accelerator.device())");
   }
 }
 
@@ -289,6 +319,7 @@ void Capture::observe(const Graph& graph, const Pending& pending,
   find_inputs(graph);
   find_outputs(graph, pending);
   find_copies();
+  refuse_lost_writes(pending);
   find_numbers(graph);
   find_results();
   if (before_) compare(graph);
@@ -304,10 +335,12 @@ CapturedStep Capture::end(const std::vector<at::Tensor>& results) {
     else if (!storage_of(result).context())
       adopt(result, context_, "a result of the step");
   }
-  if (step_.refusal.empty())
+  if (step_.refusal.empty()) {
     end_step(context_, this);
-  else
+  } else {
+    known_.clear();
     end_step(context_);
+  }
   if (!observed_) refuse("it has nothing to run on xla");
   if (step_.refusal.empty()) check_escapes(results);
   return std::move(step_);

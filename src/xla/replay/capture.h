@@ -104,9 +104,15 @@ class Capture {
   void refuse(std::string why);
   void note_upload(const std::shared_ptr<Node>& leaf, const void* data, size_t bytes);
   void note_source(const HostNumber* source);
-  // What the host does at this point of a replay. The place may be filled in later.
-  size_t note_action(std::function<void()> action = {});
-  void set_action(size_t index, std::function<void()> action) { step_.actions[index] = std::move(action); }
+  // What the host does at this point of a replay.
+  void note_action(std::function<void()> action);
+  // The same, known only when it has been done: between the two the numbers of ivme::optim know their
+  // sources.
+  void begin_action();
+  void end_action(std::function<void()> action);
+  void note_schedule(std::function<void()> step);
+  bool has_actions_of_schedules() const { return schedules_; }
+  bool is_in_action() const { return in_action_; }
 
   // Runs what was recorded, as a step's end. `results`: what the call returns, nobody else holding them.
   CapturedStep end(const std::vector<at::Tensor>& results);
@@ -123,6 +129,7 @@ class Capture {
   void narrow(std::vector<Place>& places, size_t input) const;
   void find_outputs(const Graph& graph, const Pending& pending);
   void find_copies();
+  void refuse_lost_writes(const Pending& pending);
   void find_numbers(const Graph& graph);
   void find_results();
   void compare(const Graph& graph);
@@ -133,7 +140,7 @@ class Capture {
   const CapturedStep* before_;
   Capture* outer_;
   uint64_t number_;
-  bool observed_ = false;
+  bool observed_ = false, in_action_ = false, schedules_ = false;
   std::vector<Known> known_;
   std::vector<Lost> lost_;
   std::unordered_map<const Node*, uint64_t> uploads_;  // a hash of their contents

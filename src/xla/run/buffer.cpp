@@ -128,7 +128,7 @@ void Buffer::download(void* destination, int64_t size) const {
     read_by_transfer(client_->api(), handle_, shape_, destination);
 }
 
-void Buffer::note_donation(std::shared_ptr<Consumption> by) {
+void Buffer::note_donation(std::shared_ptr<Run> by) {
   auto args = sized<PJRT_Buffer_IsDeleted_Args>();
   args.buffer = handle_;
   call(client_->api(), &PJRT_Api::PJRT_Buffer_IsDeleted, args, "Asking for a donated array");

@@ -37,7 +37,7 @@ class Buffer {
   void download(void* destination, int64_t size) const;
 
   // Asks the plugin whether this execution consumed the memory; execute calls it for what it donates.
-  void note_donation(std::shared_ptr<Consumption> by);
+  void note_donation(std::shared_ptr<Run> by);
 
  private:
   void mark_deleted();
@@ -47,7 +47,7 @@ class Buffer {
   Shape shape_;
   int device_;
   std::atomic<bool> deleted_{false};
-  std::shared_ptr<Consumption> consumed_by_;
+  std::shared_ptr<Run> consumed_by_;
 };
 
 // Copies shape.bytes() row-major bytes to the device; `data` may be freed on return. Booleans are bytes 0

@@ -74,10 +74,9 @@ std::vector<int64_t> others(size_t count, const std::vector<size_t>& consumed) {
   return found;
 }
 
-// `ended`: made where it is not null.
 std::optional<Failure> start(const Executable& executable, const Buffers& arguments,
                              const std::vector<int64_t>& kept, std::vector<PJRT_Buffer*>& results,
-                             PJRT_Event** ended) {
+                             PJRT_Event*& ended) {
   std::vector<PJRT_Buffer*> handles(arguments.size());
   std::transform(arguments.begin(), arguments.end(), handles.begin(),
                  [](const auto& each) { return each->handle(); });
@@ -93,7 +92,7 @@ std::optional<Failure> start(const Executable& executable, const Buffers& argume
   args.num_devices = 1;
   args.num_args = handles.size();
   args.output_lists = &result_list;
-  args.device_complete_events = ended;
+  args.device_complete_events = &ended;
   return try_call(executable.client().api(), &PJRT_Api::PJRT_LoadedExecutable_Execute, args,
                   "Running the program");
 }
@@ -106,8 +105,7 @@ Buffers execute(const Executable& executable, const Buffers& arguments, const st
   const std::vector<size_t> consumed = consumable(signature, arguments, donated);
   std::vector<PJRT_Buffer*> handles(signature.results.size());
   PJRT_Event* ended = nullptr;
-  const auto failure = start(executable, arguments, others(arguments.size(), consumed), handles,
-                             consumed.empty() ? nullptr : &ended);
+  const auto failure = start(executable, arguments, others(arguments.size(), consumed), handles, ended);
   Buffers results;
   if (!failure) {
     results.reserve(handles.size());
@@ -115,10 +113,8 @@ Buffers execute(const Executable& executable, const Buffers& arguments, const st
     for (size_t i = 0; i < handles.size(); ++i)
       results.push_back(std::make_shared<Buffer>(client, handles[i], signature.results[i], 0));
   }
-  if (!consumed.empty()) {
-    const auto consumption = executable.client().keep_consumed(ended);
-    for (const size_t i : consumed) arguments[i]->note_donation(consumption);
-  }
+  const auto run = executable.client().keep_running(ended);
+  for (const size_t i : consumed) arguments[i]->note_donation(run);
   if (failure) throw_failure(executable.client().api(), *failure, "Running the program");
   return results;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ivme/compiled_step.h"
+#include "xla/replay/capture.h"
 
 namespace ivme::xla {
 namespace {
@@ -44,6 +45,11 @@ void carry(const at::Tensor& number, Source source) {
 
 at::Scalar carry(double value, Source source) {
   return c10::SymFloat(c10::SymNode(c10::make_intrusive<ScalarLabel>(value, std::move(source))));
+}
+
+bool asks_optimizers() {
+  const Capture* capture = Capture::current();
+  return capture && capture->is_in_action();
 }
 
 Source source_of(const at::Tensor& number) {

@@ -14,6 +14,9 @@ namespace ivme::xla {
 void carry(const at::Tensor& number, std::shared_ptr<const HostNumber> source);
 at::Scalar carry(double value, std::shared_ptr<const HostNumber> source);
 
+// An optimizer steps now in a call that may be replayed later, and will be asked for its numbers then.
+bool asks_optimizers();
+
 // What the tensor or the Scalar carries; null for all others.
 std::shared_ptr<const HostNumber> source_of(const at::Tensor& number);
 std::shared_ptr<const HostNumber> source_of(const c10::IValue& number);
