@@ -175,8 +175,8 @@ struct EpochCursor::Pass {
   bool pads = false;
   int64_t next = 0;
   bool closed = false;
-  at::Tensor generator_state;  // before the first batch
-  mutable int moved = 0;       // tensors of the batch that is being moved
+  at::Tensor generator_state;       // before the first batch
+  mutable int moved = 0;            // tensors of the batch that is being moved
   mutable bool were_there = false;  // tensors of a batch on xla before it was moved
 
   int64_t size() const { return shard ? shard->size() : static_cast<int64_t>(numbers.size()); }

@@ -214,7 +214,7 @@ TEST(XlaReplay, a_factor_that_changes_is_refused_and_stays_right) {
   for (int i = 0; i < 20; ++i, factor *= 0.9)
     EXPECT_NEAR(value(step(line.x)), value((plain.model(plain.x.to("xla")) * factor).mean()), 1e-6);
   EXPECT_THAT(GetCapturedStderr(),
-              AllOf(HasSubstr("the step compiled" + at_line(here - 1) +
+              AllOf(HasSubstr("the step compiled" + at_line(here) +
                               " is recorded in every call instead of replayed: "
                               "a number of 'aten::mul.Tensor'" +
                               at_line(here) +

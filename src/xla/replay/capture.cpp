@@ -157,7 +157,7 @@ Place Capture::place_of(LazyStorage* storage) {
 // Of several tensors that happen to share a buffer in this call, those that were this input in the call
 // before.
 void Capture::narrow(std::vector<Place>& places, size_t input) const {
-  if (places.size() < 2 || !before_ || input >= before_->inputs.size()) return;
+  if (places.size() < 2 || !before_ || before_->key != step_.key) return;
   std::vector<Place> kept;
   for (const Place& now : places)
     for (const Place& old : before_->inputs[input])
