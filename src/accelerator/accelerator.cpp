@@ -118,6 +118,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
 Accelerator::~Accelerator() {
   // Prepared objects may outlive the accelerator; the record ends with it.
   state_->recording.reset();
+  if (state_->tracing) xla::finish_runs();
 }
 
 void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {

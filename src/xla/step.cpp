@@ -159,8 +159,17 @@ std::shared_ptr<Client> device_client() {
       return name == "PJRT_DEVICE" && !value ? "TPU" : value;
     };
   here.client = Client::create(find_plugin(where), {.cpu_devices = here.workers});
-  std::atexit([] { device().client->finish(); });
+  std::atexit(finish_runs);
   return here.client;
+}
+
+void finish_runs() {
+  std::shared_ptr<Client> client;
+  {
+    std::lock_guard lock(device().mutex);
+    client = device().client;
+  }
+  if (client) client->finish();
 }
 
 ContextPtr begin_recording(const RecordingOptions& options) {

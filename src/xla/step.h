@@ -73,6 +73,9 @@ std::vector<std::shared_ptr<Buffer>> start(Context* context, const Executable& e
                                            const std::vector<int>& aliases);
 void count_replay(Context& context);  // as a step
 
+// Waits for all programs that were started: a plugin must not be computing when the process ends.
+void finish_runs();
+
 // Whether anything has used the value of a tensor on xla: an operation, a copy, the host.
 bool was_read(const at::Tensor& tensor);
 // Whether the tensor is on xla and its value is still to be run.

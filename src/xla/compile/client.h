@@ -81,8 +81,8 @@ class Client : public std::enable_shared_from_this<Client> {
 
   // Keeps it until the execution has ended, and frees what has ended before.
   std::shared_ptr<Run> keep_running(PJRT_Event* ended);
-  // Waits for all that was started. The plugin must not be computing when the program ends: it would go on
-  // while its own static objects are destroyed.
+  // Waits for all that was started. A plugin must not be computing when the process ends: it would go on
+  // while its own static objects are destroyed, some of them before any exit handler of ours.
   void finish();
 
  private:
