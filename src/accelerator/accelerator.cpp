@@ -45,8 +45,8 @@ void AcceleratorState::begin_micro_batch() {
 
 void AcceleratorState::bump_gradients() {
   for (const auto& optimizer : held(optimizers))
-    for (size_t group = 0; group < optimizer->optimizer.num_groups(); ++group)
-      for (const at::Tensor& parameter : optimizer->optimizer.impl()->parameters(group))
+    for (size_t i = 0; i < optimizer->optimizer.num_groups(); ++i)
+      for (const at::Tensor& parameter : optimizer->optimizer.impl()->parameters(i))
         if (parameter.grad().defined()) parameter.grad().unsafeGetTensorImpl()->bump_version();
 }
 

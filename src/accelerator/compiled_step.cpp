@@ -133,12 +133,12 @@ struct StepReplay::Impl {
   CompileOptions options;
   std::string where;
   Host host;
-  std::unordered_map<std::string, Specialization> specializations;
+  std::unordered_map<std::string, Specialization> specializations = {};
   Specialization* now = nullptr;
-  std::vector<at::Tensor> arguments;
-  std::vector<double> learning_rates;  // before the call
-  size_t prepared = 0;                 // objects, when the host was last looked at
-  std::unique_ptr<xla::Capture> capture;
+  std::vector<at::Tensor> arguments = {};
+  std::vector<double> learning_rates = {};  // before the call
+  size_t prepared = 0;                      // objects, when the host was last looked at
+  std::unique_ptr<xla::Capture> capture = {};
   bool told = false;
 
   void look_at_host();

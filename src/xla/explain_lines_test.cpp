@@ -11,11 +11,7 @@ using namespace explain_fixture;
 std::string at_line(int line) { return " at explain_lines_test.cpp:" + std::to_string(line); }
 
 // Nodes made in `make` come from the line of this macro.
-#define RECORDED(make)                            \
-  [&] {                                           \
-    const SiteOfNodes recorded(CallSite::here()); \
-    return make;                                  \
-  }()
+#define RECORDED(make) (static_cast<void>(SiteOfNodes(CallSite::here())), make)
 
 TEST_F(Explain, nodes_know_the_line_that_recorded_them) {
   const Value a = input("data", {2, 3});

@@ -143,9 +143,9 @@ Counted train_on_rows(const AcceleratorOptions& options, int epochs,
 }
 
 TEST(XlaTraining, epochs_with_a_short_last_batch_are_one_program_and_one_execution_a_step) {
-  auto counted = train_on_rows({.device = "xla"}, 5);
+  auto counted = train_on_rows({.device = "xla"}, 50);
   EXPECT_EQ(counted.programs, 1);
-  EXPECT_EQ(counted.executions, 5 * 13);
+  EXPECT_EQ(counted.executions, 50 * 13);
 }
 
 TEST(XlaTraining, accumulation_takes_two_programs_and_an_execution_for_each_micro_batch) {

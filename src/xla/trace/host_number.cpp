@@ -15,14 +15,14 @@ namespace {
 using Source = std::shared_ptr<const HostNumber>;
 
 struct TensorLabel : c10::BackendMeta {
-  explicit TensorLabel(Source source) : source(std::move(source)) {}
+  explicit TensorLabel(Source from) : source(std::move(from)) {}
   Source source;
 };
 
 // A symbolic number that is willing to be its value wherever it is asked.
 class ScalarLabel : public c10::SymNodeImpl {
  public:
-  ScalarLabel(double value, Source source) : source(std::move(source)), value_(value) {}
+  ScalarLabel(double value, Source from) : source(std::move(from)), value_(value) {}
 
   bool is_int() override { return false; }
   bool is_bool() override { return false; }
