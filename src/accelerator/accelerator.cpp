@@ -28,26 +28,26 @@ std::unique_ptr<Autocast> AcceleratorState::autocast() const {
   return std::make_unique<Autocast>(settings.device.type(), at::kBFloat16);
 }
 
-bool AcceleratorState::ends_the_accumulation() const {
+bool AcceleratorState::is_at_last_batch() const {
   const LoaderCore* loader = active->top();
-  if (options.sync_with_dataloader && loader && loader->end) return true;
-  return (sync.micro_batches + 1) % settings.accumulation == 0;
+  return options.sync_with_dataloader && loader && loader->end;
+}
+
+bool AcceleratorState::ends_the_accumulation() const {
+  return is_at_last_batch() || (sync.micro_batches + 1) % settings.accumulation == 0;
 }
 
 void AcceleratorState::begin_micro_batch() {
   if (sync.sync && settings.accumulation > 1)
     for (const auto& optimizer : held(optimizers)) optimizer->settle_gradients();
-  const LoaderCore* loader = active->top();
-  const bool last = options.sync_with_dataloader && loader && loader->end;
   sync.sync = ends_the_accumulation();
-  sync.micro_batches = last ? 0 : sync.micro_batches + 1;
+  sync.micro_batches = is_at_last_batch() ? 0 : sync.micro_batches + 1;
 }
 
 void AcceleratorState::bump_gradients() {
   for (const auto& optimizer : held(optimizers))
-    for (size_t i = 0; i < optimizer->optimizer.num_groups(); ++i)
-      for (const at::Tensor& parameter : optimizer->optimizer.impl()->parameters(i))
-        if (parameter.grad().defined()) parameter.grad().unsafeGetTensorImpl()->bump_version();
+    for (const at::Tensor& parameter : parameters_of(optimizer->optimizer))
+      if (parameter.grad().defined()) parameter.grad().unsafeGetTensorImpl()->bump_version();
 }
 
 at::Tensor gather(AcceleratorState& state, const at::Tensor& tensor) {

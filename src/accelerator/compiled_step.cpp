@@ -103,8 +103,7 @@ class Host {
       for (const at::Tensor& parameter : model->module->parameters()) add(parameter);
     }
     for (const auto& optimizer : held(accelerator_->optimizers))
-      for (size_t group = 0; group < optimizer->optimizer.num_groups(); ++group)
-        for (const at::Tensor& parameter : optimizer->optimizer.impl()->parameters(group)) add(parameter);
+      for (const at::Tensor& parameter : parameters_of(optimizer->optimizer)) add(parameter);
   }
 
  private:

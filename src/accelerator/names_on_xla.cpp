@@ -4,6 +4,7 @@
 
 #include <unordered_map>
 
+#include "accelerator/state.h"
 #include "optim/named_state.h"
 #include "xla/step.h"
 
@@ -40,9 +41,8 @@ void adopt_module(const torch::nn::Module& module, const std::shared_ptr<xla::Co
 }
 
 void name_state(const optim::Optimizer& optimizer) {
-  for (size_t group = 0; group < optimizer.num_groups(); ++group)
-    for (const at::Tensor& parameter : optimizer.impl()->parameters(group))
-      if (parameter.grad().defined()) name_after(parameter, "gradient", parameter.grad());
+  for (const at::Tensor& parameter : parameters_of(optimizer))
+    if (parameter.grad().defined()) name_after(parameter, "gradient", parameter.grad());
   if (const auto* state = dynamic_cast<const optim::NamedState*>(optimizer.impl().get()))
     state->for_each_state(name_after);
 }

@@ -50,9 +50,7 @@ void create_gradients(const AcceleratorState& state, const std::vector<at::Tenso
 
 // State that began to exist in the first step would make the second one another program.
 void create_state_on_xla(const AcceleratorState& state, const optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> parameters;
-  for (size_t group = 0; group < optimizer.num_groups(); ++group)
-    for (const at::Tensor& parameter : optimizer.impl()->parameters(group)) parameters.push_back(parameter);
+  const std::vector<at::Tensor> parameters = parameters_of(optimizer);
   for (const at::Tensor& parameter : parameters)
     if (!parameter.device().is_xla()) return;
   optimizer.impl()->create_state();

@@ -14,10 +14,9 @@ namespace {
 
 std::vector<std::pair<const void*, uint32_t>> gradients_now(const optim::Optimizer& optimizer) {
   std::vector<std::pair<const void*, uint32_t>> gradients;
-  for (size_t group = 0; group < optimizer.num_groups(); ++group)
-    for (const at::Tensor& parameter : optimizer.impl()->parameters(group))
-      if (const at::Tensor& gradient = parameter.grad(); gradient.defined())
-        gradients.emplace_back(gradient.unsafeGetTensorImpl(), gradient._version());
+  for (const at::Tensor& parameter : parameters_of(optimizer))
+    if (const at::Tensor& gradient = parameter.grad(); gradient.defined())
+      gradients.emplace_back(gradient.unsafeGetTensorImpl(), gradient._version());
   return gradients;
 }
 
@@ -39,6 +38,15 @@ void note_step(xla::Capture& capture, const std::shared_ptr<PreparedOptimizerSta
 }
 
 }  // namespace
+
+std::vector<at::Tensor> parameters_of(const optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> all;
+  for (size_t group = 0; group < optimizer.num_groups(); ++group) {
+    const auto& some = optimizer.impl()->parameters(group);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
 
 void PreparedOptimizerState::settle_gradients() { settled = gradients_now(optimizer); }
 

@@ -24,15 +24,6 @@ extern char** environ;
 namespace ivme {
 namespace {
 
-std::vector<at::Tensor> all_parameters(const optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> all;
-  for (size_t group = 0; group < optimizer.num_groups(); ++group) {
-    const auto& some = optimizer.impl()->parameters(group);
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  return all;
-}
-
 bool same_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i)
@@ -160,7 +151,7 @@ void Recording::before_clip(const std::vector<at::Tensor>& parameters, const at:
   for (const auto& optimizer : detail::held(state_.optimizers)) {
     OfOptimizer& mine = of(*optimizer);
     if (mine.grad_norm.defined()) continue;
-    auto own = all_parameters(optimizer->optimizer);
+    auto own = detail::parameters_of(optimizer->optimizer);
     mine.grad_norm = same_tensors(own, parameters) ? total : gradient_norm(own, 2.0);
   }
 }
@@ -172,7 +163,7 @@ bool Recording::wants_norms(const OfOptimizer& mine) const {
 void Recording::before_step(detail::PreparedOptimizerState& optimizer) {
   OfOptimizer& mine = of(optimizer);
   mine.lr = optimizer.optimizer.lr();
-  auto parameters = all_parameters(optimizer.optimizer);
+  auto parameters = detail::parameters_of(optimizer.optimizer);
   if (!mine.grad_norm.defined()) mine.grad_norm = gradient_norm(parameters, 2.0);
   // On xla in every step: a step with norms and one without would be two programs.
   if (wants_norms(mine) || state_.tracing)
@@ -197,7 +188,7 @@ void Recording::after_step(detail::PreparedOptimizerState& optimizer) {
   entry.lr = mine.lr;
   entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   if (!mine.before.empty()) {
-    auto parameters = all_parameters(optimizer.optimizer);
+    auto parameters = detail::parameters_of(optimizer.optimizer);
     step.parameters = norms_of(parameters);
     for (size_t i = 0; i < parameters.size(); ++i) mine.before[i].sub_(parameters[i].detach());
     step.updates = norms_of(std::exchange(mine.before, {}));

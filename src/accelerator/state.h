@@ -91,11 +91,15 @@ struct AcceleratorState : std::enable_shared_from_this<AcceleratorState> {
 
   ~AcceleratorState();
   std::unique_ptr<Autocast> autocast() const;  // null with Precision::no
+  bool is_at_last_batch() const;               // which always updates
   bool ends_the_accumulation() const;          // the micro-batch that begins next
   void begin_micro_batch();
   // That backward has added to the gradients, where only a replay has.
   void bump_gradients();
 };
+
+// Of all groups, in their order.
+std::vector<at::Tensor> parameters_of(const optim::Optimizer& optimizer);
 
 // The objects that are still held, in the order of preparation.
 template <class T>

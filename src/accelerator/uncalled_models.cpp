@@ -40,9 +40,8 @@ void UncalledModels::check() const {
 
 void check_averaged(const AcceleratorState& state, PreparedOptimizerState& optimizer) {
   std::unordered_set<const void*> own, averaged;
-  for (size_t group = 0; group < optimizer.optimizer.num_groups(); ++group)
-    for (const at::Tensor& parameter : optimizer.optimizer.impl()->parameters(group))
-      if (parameter.grad().defined()) own.insert(parameter.unsafeGetTensorImpl());
+  for (const at::Tensor& parameter : parameters_of(optimizer.optimizer))
+    if (parameter.grad().defined()) own.insert(parameter.unsafeGetTensorImpl());
   for (const auto& model : held(state.models)) {
     if (!model->reducer) continue;
     bool trained = false;

@@ -2,12 +2,12 @@
 
 #include <ATen/Context.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "ivme/error.h"
 #include "process/environment.h"
 #include "process/seed_rank.h"
-#include "xla/step.h"
 
 namespace ivme {
 namespace {
@@ -17,8 +17,8 @@ int& accelerators_rank() {
   return rank;
 }
 
-uint64_t& seedings() {
-  static uint64_t times = 0;
+std::atomic<uint64_t>& seedings() {
+  static std::atomic<uint64_t> times{0};
   return times;
 }
 
@@ -41,7 +41,6 @@ std::mt19937_64& random_engine() {
 void set_seed(uint64_t seed, const SeedOptions& options) {
   last_seed() = seed;
   ++seedings();
-  xla::note_seeding();
   if (options.device_specific) {
     if (accelerators_rank() < 0)
       throw Error(

@@ -289,6 +289,17 @@ std::shared_ptr<Node> make_operation(const Op& op, std::vector<Value> operands,
   return node;
 }
 
+std::unordered_set<const Node*> nodes_under(std::vector<const Node*> nodes) {
+  std::unordered_set<const Node*> seen;
+  while (!nodes.empty()) {
+    const Node* node = nodes.back();
+    nodes.pop_back();
+    if (!seen.insert(node).second) continue;
+    for (const Value& operand : node->operands) nodes.push_back(operand.node.get());
+  }
+  return seen;
+}
+
 Graph make_graph(std::vector<Value> roots, const std::vector<const Buffer*>& aliases) {
   Graph graph;
   Walk walk(graph);

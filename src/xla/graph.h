@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -129,6 +130,9 @@ std::string line_of(const Node& node);
 std::string described_at(const Node& node);
 
 uint64_t mix(uint64_t hash, uint64_t value);
+
+// All that these values are made of, themselves included.
+std::unordered_set<const Node*> nodes_under(std::vector<const Node*> nodes);
 
 // What one program computes: all that the roots need, each node after its operands.
 struct Graph {

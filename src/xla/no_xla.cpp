@@ -19,7 +19,6 @@ std::string name_of(const at::Tensor&) { return {}; }
 bool wants_lines(const ContextPtr&) { return false; }
 void run_backward(const std::function<void()>& run) { run(); }
 void finish_runs() {}
-void note_seeding() {}
 bool was_read(const at::Tensor&) { return true; }
 bool is_pending(const at::Tensor&) { return false; }
 bool has_context(const at::Tensor&) { return false; }

@@ -31,7 +31,6 @@ struct Device {
   std::atomic<int64_t> executions{0}, replays{0}, kept{0};
   std::atomic<int64_t> fallbacks{0};
   std::set<std::string> told_fallbacks;
-  std::atomic<uint64_t> seedings{0};
   std::weak_ptr<Context> newest;
   ContextPtr of_nobody = std::make_shared<Context>();
 };
@@ -210,9 +209,6 @@ void note_fallback(const std::string& name) {
                  "step.\n",
                  name.c_str(), origin().where().c_str());
 }
-
-void note_seeding() { ++device().seedings; }
-uint64_t seedings() { return device().seedings; }
 
 void adopt(const at::Tensor& tensor, const ContextPtr& context, std::string name) {
   storage_of(tensor).adopt(context, std::move(name));

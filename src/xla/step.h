@@ -26,9 +26,6 @@ struct RecordingOptions {
 ContextPtr begin_recording(const RecordingOptions& options);
 // The recording that a random operation counts in: its own, else that of the Accelerator made last.
 ContextPtr random_context(ContextPtr own);
-// A seed has been set, the same one perhaps: counting starts again. How often that was.
-void note_seeding();
-uint64_t seedings();
 // An operator is computed on the CPU instead; said once for each.
 void note_fallback(const std::string& name);
 // The tensor, which is on xla, belongs to this recording, and is called `name` in messages.

@@ -81,15 +81,19 @@ Taps nearest(const Resizing& r, float shift) {
   return {tap};
 }
 
+// Where among the inputs an output lies.
+template <class Real>
+Real place_of(const Resizing& r, bool align_corners, int64_t output) {
+  const auto o = static_cast<Real>(output);
+  if (!align_corners) return (o + Real(0.5)) * static_cast<Real>(r.step()) - Real(0.5);
+  return r.output > 1 ? o * (static_cast<Real>(r.input - 1) / static_cast<Real>(r.output - 1)) : 0;
+}
+
 template <class Real>
 Taps linear(const Resizing& r, bool align_corners) {
   Tap left, right;
-  Real step = align_corners
-                  ? (r.output > 1 ? static_cast<Real>(r.input - 1) / static_cast<Real>(r.output - 1) : 0)
-                  : static_cast<Real>(r.step());
   for (int64_t o = 0; o < r.output; ++o) {
-    Real place =
-        align_corners ? static_cast<Real>(o) * step : (static_cast<Real>(o) + Real(0.5)) * step - Real(0.5);
+    Real place = place_of<Real>(r, align_corners, o);
     place = std::max(place, Real(0));
     int64_t begin = std::min(static_cast<int64_t>(place), r.input - 1);
     Real part = std::min(std::max(place - static_cast<Real>(begin), Real(0)), Real(1));
@@ -108,12 +112,8 @@ Taps cubic(const Resizing& r, bool align_corners) {
   auto near = [](Real x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
   auto far = [](Real x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
   Taps taps(4);
-  Real step = align_corners
-                  ? (r.output > 1 ? static_cast<Real>(r.input - 1) / static_cast<Real>(r.output - 1) : 0)
-                  : static_cast<Real>(r.step());
   for (int64_t o = 0; o < r.output; ++o) {
-    Real place =
-        align_corners ? static_cast<Real>(o) * step : (static_cast<Real>(o) + Real(0.5)) * step - Real(0.5);
+    Real place = place_of<Real>(r, align_corners, o);
     Real begin = std::floor(place), part = place - begin;
     const Real weights[] = {far(part + 1), near(part), near(1 - part), far(2 - part)};
     for (int64_t i = 0; i < 4; ++i) {

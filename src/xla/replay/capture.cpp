@@ -51,18 +51,6 @@ const Node* user_of(const Graph& graph, const Node* number) {
   return nullptr;
 }
 
-// All that values which are still to be computed are made of.
-std::unordered_set<const Node*> nodes_under(std::vector<const Node*> open) {
-  std::unordered_set<const Node*> seen;
-  while (!open.empty()) {
-    const Node* node = open.back();
-    open.pop_back();
-    if (!seen.insert(node).second) continue;
-    for (const Value& operand : node->operands) open.push_back(operand.node.get());
-  }
-  return seen;
-}
-
 bool is_same(const CapturedStep& a, const Place& in_a, const CapturedStep& b, const Place& in_b) {
   if (in_a.kind != in_b.kind) return false;
   return in_a.kind == Place::Kind::storage ? raw(a.storages[in_a.index]) == raw(b.storages[in_b.index])

@@ -96,9 +96,7 @@ std::vector<NumberBits> do_the_hosts_part(const CapturedStep& step) {
 
 at::Tensor view_of(StoragePtr storage, const CapturedStep::Result& result) {
   const Dtype dtype = storage->value().shape().dtype;
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                         c10::DispatchKeySet(c10::DispatchKey::XLA),
-                                                         c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
+  auto tensor = make_tensor(std::move(storage), dtype);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes, result.strides, result.offset);
   return tensor;
 }

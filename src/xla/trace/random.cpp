@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "ivme/error.h"
+#include "process/seed_rank.h"
 #include "xla/lower/op.h"
 #include "xla/step.h"
 #include "xla/trace/arguments.h"
@@ -24,8 +25,8 @@ using Generator = std::optional<at::Generator>;
 // The seed in force. One that was set since the last step begins the count anew.
 int64_t seed_now(Context& context) {
   uint64_t seed = at::globalContext().defaultGenerator(at::kCPU).current_seed();
-  if (context.seeded != std::pair(seed, seedings())) {
-    context.seeded = {seed, seedings()};
+  if (context.seeded != std::pair(seed, times_seeded())) {
+    context.seeded = {seed, times_seeded()};
     context.step = 0;
   }
   return static_cast<int64_t>(seed);

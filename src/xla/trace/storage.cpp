@@ -174,16 +174,10 @@ Pending pending_of(const ContextPtr& context, const LazyStorage* wanted) {
     if (!root && storage->context_) continue;
     if (StoragePtr alive = xla::lock(storage)) candidates.emplace_back(std::move(alive), root);
   }
-  std::unordered_set<const Node*> reached;
-  std::vector<const Node*> open;
+  std::vector<const Node*> roots;
   for (const auto& [storage, root] : candidates)
-    if (root) open.push_back(storage->value_.node.get());
-  while (!open.empty()) {
-    const Node* node = open.back();
-    open.pop_back();
-    if (!reached.insert(node).second) continue;
-    for (const Value& operand : node->operands) open.push_back(operand.node.get());
-  }
+    if (root) roots.push_back(storage->value_.node.get());
+  const auto reached = nodes_under(std::move(roots));
   for (auto& [storage, root] : candidates) {
     if (!root && !(storage->before_ && reached.count(storage->value_.node.get()))) continue;
     pending.values.push_back(storage->value_);
@@ -249,12 +243,16 @@ LazyStorage& storage_of(const at::Tensor& tensor) {
 
 at::Tensor make_tensor(Value value, ContextPtr context) {
   Shape shape = value.shape();
-  auto storage = c10::make_intrusive<LazyStorage>(std::move(value), std::move(context));
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::XLA),
-      c10::scalarTypeToTypeMeta(scalar_type_of(shape.dtype)));
+  auto tensor =
+      make_tensor(c10::make_intrusive<LazyStorage>(std::move(value), std::move(context)), shape.dtype);
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape.dims);
   return tensor;
+}
+
+at::Tensor make_tensor(StoragePtr storage, Dtype dtype) {
+  return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                  c10::DispatchKeySet(c10::DispatchKey::XLA),
+                                                  c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
 }
 
 Value read(const at::Tensor& tensor) {

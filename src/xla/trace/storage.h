@@ -112,6 +112,7 @@ Shape shape_of(const at::Tensor& tensor);
 
 LazyStorage& storage_of(const at::Tensor& tensor);
 at::Tensor make_tensor(Value value, ContextPtr context);
+at::Tensor make_tensor(StoragePtr storage, Dtype dtype);  // without sizes yet
 // The contents of a tensor, which may be a view, as a value of the tensor's shape.
 Value read(const at::Tensor& tensor);
 // Assigns, converted and broadcast to the tensor; what other views of the same storage see changes too.
